@@ -1,0 +1,70 @@
+# Everything a person types here: make demo, make test. Needs make, bash, Python 3.10-3.13 (or uv) and Go
+# (unless livekit-server is on PATH); the rest it makes itself, in .venv and .tools, once.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON := .venv/bin/python
+READY := .venv/.ready
+LIVEKIT_VERSION := v1.13.5
+LIVEKIT_SERVER := $(shell command -v livekit-server || echo .tools/livekit-server)
+ARGS ?=
+
+.PHONY: help setup demo test check format bench clean
+
+help:
+	@echo "make demo     one call with a recorded question (ARGS='--help' lists what can be changed)"
+	@echo "make test     lint, types and every test, real rooms included"
+	@echo "make check    lint and types only"
+	@echo "make format   format the code"
+	@echo "make bench    measure the latency in a real room"
+	@echo "make clean    remove what was made here, .venv and .tools included"
+
+setup: $(READY)
+
+demo: $(READY) $(LIVEKIT_SERVER)
+	@.venv/bin/livekit-personaplex demo $(ARGS)
+
+test: check $(LIVEKIT_SERVER)
+	@$(PYTHON) -m pytest $(ARGS)
+
+check: $(READY)
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+
+format: $(READY)
+	@.venv/bin/ruff check --fix .
+	@.venv/bin/ruff format .
+
+bench: $(READY) $(LIVEKIT_SERVER)
+	@PYTHONPATH=tests $(PYTHON) tests/benchmarks/room_latency.py $(ARGS)
+
+clean:
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache demo-output
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# uv where it works; otherwise the first Python that fits, its venv and a pip that knows groups.
+$(READY): pyproject.toml
+	@if uv --version >/dev/null 2>&1; then \
+	    [ -x $(PYTHON) ] || uv venv --python '>=3.10,<3.14' .venv; \
+	    uv pip install --python $(PYTHON) --editable . --group dev; \
+	else \
+	    fits='import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 14))'; \
+	    found=; \
+	    for name in python3 python3.13 python3.12 python3.11 python3.10; do \
+	        if $$name -c "$$fits" 2>/dev/null; then found=$$name; break; fi; \
+	    done; \
+	    [ -n "$$found" ] || { echo "Python 3.10 to 3.13 is needed, and none is on PATH; install one (or uv) and try again." >&2; exit 1; }; \
+	    [ -x $(PYTHON) ] || $$found -m venv .venv; \
+	    $(PYTHON) -m pip install --quiet --upgrade 'pip>=25.1'; \
+	    $(PYTHON) -m pip install --editable . --group dev; \
+	fi
+	@touch $@
+
+.tools/livekit-server:
+	@command -v go >/dev/null || { echo "livekit-server is not on PATH and there is no Go to build it with; install either (https://docs.livekit.io/home/self-hosting/local, https://go.dev/dl) and try again." >&2; exit 1; }
+	@echo "building livekit-server $(LIVEKIT_VERSION) into .tools (2 to 3 minutes, once)"
+	@GOBIN=$(CURDIR)/.tools go install github.com/livekit/livekit-server/cmd/server@$(LIVEKIT_VERSION)
+	@mv .tools/server $@
