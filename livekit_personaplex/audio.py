@@ -25,7 +25,8 @@ def pcm16_to_float(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
 def float_to_pcm16(samples: NDArray[np.float32]) -> NDArray[np.int16]:
     """Round to 16-bit samples, clipping what lies outside [-1, 1)."""
     scaled = np.rint(samples.astype(np.float32) * np.float32(32768.0))
-    return np.clip(scaled, -32768, 32767).astype(np.int16)
+    pcm: NDArray[np.int16] = np.clip(scaled, -32768, 32767).astype(np.int16)
+    return pcm
 
 
 def split_frames(samples: NDArray[np.int16]) -> list[NDArray[np.int16]]:

@@ -33,7 +33,7 @@ def apply_rope(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.T
     Returns:
         ``[..., H, D]`` in the dtype of ``x``.
     """
-    pairs = x.to(torch.float32).unflatten(-1, (-1, 2))
+    pairs = x.to(torch.float32).view(*x.shape[:-1], -1, 2)
     real, imag = pairs[..., 0], pairs[..., 1]
     cos, sin = cos.unsqueeze(-2), sin.unsqueeze(-2)
     turned = torch.stack((real * cos - imag * sin, real * sin + imag * cos), dim=-1)

@@ -1,0 +1,130 @@
+"""State of the language model for every slot: made once, written in place, never rebound.
+
+Legend: S slots, L layers, H heads, C ring capacity, D head dim, 17 token rows, 4 ring columns.
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livekit_personaplex.model.config import PersonaPlexConfig
+from livekit_personaplex.sampling import Sampling
+
+RING_COLUMNS = 4
+"""Columns of the token ring: the longest acoustic delay plus the three columns one step touches."""
+
+
+@dataclass(frozen=True, slots=True)
+class LmState:
+    """Everything one conversation is, apart from Mimi.
+
+    Attributes:
+        offsets: ``[S] int64`` step counter t; the next live step runs position t - 1.
+        tokens: ``[S, 17, 4] int64`` token ring, column = step mod 4.
+        provided: ``[S, 17, 4] bool`` entries that were given and must not be sampled over.
+        keys: ``[L, S, H, C, D]`` key rings of the temporal transformer.
+        values: Like ``keys``.
+        seeds: ``[S] int64``.
+        text_temperatures: ``[S] float32``, 0 = greedy.
+        audio_temperatures: ``[S] float32``, 0 = greedy.
+        text_top_ks: ``[S] int64``.
+        audio_top_ks: ``[S] int64``.
+    """
+
+    offsets: torch.Tensor
+    tokens: torch.Tensor
+    provided: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    seeds: torch.Tensor
+    text_temperatures: torch.Tensor
+    audio_temperatures: torch.Tensor
+    text_top_ks: torch.Tensor
+    audio_top_ks: torch.Tensor
+
+    @staticmethod
+    def create(
+        config: PersonaPlexConfig,
+        *,
+        num_slots: int,
+        capacity: int,
+        device: torch.device,
+        kv_dtype: torch.dtype,
+    ) -> "LmState":
+        """Allocate zeroed state.
+
+        Args:
+            config: Model sizes.
+            num_slots: S.
+            capacity: C; must be at least the context plus the prompt rows of one tick.
+            device: Where the state lives.
+            kv_dtype: Dtype of keys and values.
+        """
+        temporal = config.temporal_config
+        rows = config.num_audio_codebooks + 1
+
+        def zeros(*shape: int, dtype: torch.dtype) -> torch.Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        ring = (
+            temporal.num_hidden_layers,
+            num_slots,
+            temporal.num_attention_heads,
+            capacity,
+            temporal.head_dim,
+        )
+        return LmState(
+            offsets=zeros(num_slots, dtype=torch.int64),
+            tokens=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.int64),
+            provided=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.bool),
+            keys=zeros(*ring, dtype=kv_dtype),
+            values=zeros(*ring, dtype=kv_dtype),
+            seeds=zeros(num_slots, dtype=torch.int64),
+            text_temperatures=zeros(num_slots, dtype=torch.float32),
+            audio_temperatures=zeros(num_slots, dtype=torch.float32),
+            text_top_ks=torch.ones(num_slots, dtype=torch.int64, device=device),
+            audio_top_ks=torch.ones(num_slots, dtype=torch.int64, device=device),
+        )
+
+    def view(self, group: slice) -> "LmState":
+        """Views of a contiguous range of slots; writes go to the whole."""
+        return LmState(
+            **{
+                field.name: getattr(self, field.name)[:, group]
+                if field.name in ("keys", "values")
+                else getattr(self, field.name)[group]
+                for field in fields(self)
+            }
+        )
+
+    def begin(
+        self,
+        slot: int,
+        *,
+        offset: int,
+        tokens: NDArray[np.int64],
+        provided: NDArray[np.bool_],
+        sampling: Sampling,
+    ) -> None:
+        """Give ``slot`` to a new conversation, as its system prompt leaves it.
+
+        Key rings need no clearing: entries are read only up to the session's own positions.
+
+        Args:
+            slot: Which slot.
+            offset: t at the first live step.
+            tokens: ``[17, 4]`` token ring.
+            provided: ``[17, 4]`` flags.
+            sampling: With a seed set.
+        """
+        assert sampling.seed is not None, "the engine chooses a seed before it opens a session"
+        self.offsets[slot] = offset
+        self.tokens[slot].copy_(torch.from_numpy(tokens))
+        self.provided[slot].copy_(torch.from_numpy(provided))
+        self.seeds[slot] = sampling.seed
+        self.text_temperatures[slot] = 0.0 if sampling.greedy else sampling.text_temperature
+        self.audio_temperatures[slot] = 0.0 if sampling.greedy else sampling.audio_temperature
+        self.text_top_ks[slot] = sampling.text_top_k
+        self.audio_top_ks[slot] = sampling.audio_top_k
