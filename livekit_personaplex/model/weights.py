@@ -137,7 +137,7 @@ def stored_dep_q(names: frozenset[str]) -> int:
     return stored
 
 
-def _natural(name: str) -> Sequence[tuple[int, str]]:
+def _natural(name: str) -> list[tuple[int, str]]:
     """Order numbered parts by their value: layers.2 before layers.10."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in name.split(".")]
 
