@@ -1,0 +1,161 @@
+"""Settings of an engine, and the only place that reads the environment.
+
+====================  =============================================================
+PERSONAPLEX_MODEL     model folder or hub id
+PERSONAPLEX_DEVICE    cuda or cpu
+PERSONAPLEX_DTYPE     bfloat16 or float32; by default bfloat16 on cuda, float32 on cpu
+PERSONAPLEX_SLOTS     conversations at a time
+PERSONAPLEX_VOICES    folder of the operator's own voices (WAV)
+PERSONAPLEX_RECORD    folder for recordings of what the engine heard and answered
+PERSONAPLEX_ENGINE    address of an engine that runs already; nothing is started then
+PERSONAPLEX_TOKEN     bearer token of an engine on TCP
+====================  =============================================================
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from livekit_personaplex.errors import ConfigError
+from livekit_personaplex.wire.address import EngineAddress
+
+DEFAULT_MODEL = "nvidia/personaplex-7b-v1"
+DEVICES = ("cuda", "cpu")
+DTYPES = ("bfloat16", "float32")
+
+_PREFIX = "PERSONAPLEX_"
+_NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "VOICES", "RECORD", "ENGINE", "TOKEN")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineSettings:
+    """What one engine process is made from. Raises `ConfigError` for values that cannot be used.
+
+    Attributes:
+        model: Model folder, or hub id.
+        slots: Conversations that fit at a time.
+        device: ``cuda`` or ``cpu``.
+        dtype: ``bfloat16`` or ``float32``.
+        listen: Where to listen; None lets whoever starts the engine choose a private Unix socket.
+        token: What clients on TCP must know.
+        voices_dir: Folder of the operator's own voices, ``NAME.wav``.
+        record_dir: Folder for one recording per session: what the engine heard and its tokens.
+            Takes 48 KB of memory per second of a call until the call ends.
+        prompt_rows: Positions of system prompts that ride along in one tick, at most.
+        max_backlog_frames: User frames of one session that wait for a tick; beyond it the oldest
+            are dropped, so that delay never piles up.
+        tick_timeout_s: A tick that takes longer ends the engine: the device hangs.
+    """
+
+    model: str = DEFAULT_MODEL
+    slots: int = 4
+    device: str = "cuda"
+    dtype: str = "bfloat16"
+    listen: EngineAddress | None = None
+    token: str | None = field(default=None, repr=False)
+    voices_dir: Path | None = None
+    record_dir: Path | None = None
+    prompt_rows: int = 64
+    max_backlog_frames: int = 4
+    tick_timeout_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ConfigError("model must be a model folder or a hub id, got an empty text")
+        _check_one_of("device", self.device, DEVICES)
+        _check_one_of("dtype", self.dtype, DTYPES)
+        for name in ("slots", "prompt_rows", "max_backlog_frames"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if not 0 < self.tick_timeout_s < math.inf:
+            raise ConfigError(f"tick_timeout_s must be above 0, got {self.tick_timeout_s}")
+        if self.listen is not None and not self.listen.is_unix and not self.token:
+            raise ConfigError(
+                f"an engine on TCP ({self.listen}) needs a token: set PERSONAPLEX_TOKEN to a secret "
+                "that its clients know too, or listen on unix:PATH"
+            )
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None, **given: Any) -> "EngineSettings":
+        """Make settings from the environment.
+
+        Args:
+            environ: The environment; the process's own by default.
+            **given: Fields that go before the environment; those that are None do not.
+
+        Raises:
+            ConfigError: A variable is unknown or cannot be used.
+        """
+        values = _read(environ)
+        fields: dict[str, Any] = {
+            "model": values.get("MODEL"),
+            "slots": _parse_count("SLOTS", values),
+            "device": values.get("DEVICE"),
+            "dtype": values.get("DTYPE"),
+            "token": values.get("TOKEN"),
+            "voices_dir": _parse_folder("VOICES", values),
+            "record_dir": _parse_folder("RECORD", values),
+            **{name: value for name, value in given.items() if value is not None},
+        }
+        if fields["dtype"] is None and fields["device"] is not None:
+            fields["dtype"] = default_dtype(fields["device"])
+        return cls(**{name: value for name, value in fields.items() if value is not None})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineEndpoint:
+    """An engine that runs already: its address and its token."""
+
+    address: EngineAddress
+    token: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> "EngineEndpoint | None":
+        """Read PERSONAPLEX_ENGINE and PERSONAPLEX_TOKEN; None when no engine is named.
+
+        Raises:
+            ConfigError: A variable is unknown or cannot be used.
+        """
+        values = _read(environ)
+        if "ENGINE" not in values:
+            return None
+        return cls(address=EngineAddress.parse(values["ENGINE"]), token=values.get("TOKEN"))
+
+
+def default_dtype(device: str) -> str:
+    """Give the dtype that suits a device."""
+    return "float32" if device == "cpu" else "bfloat16"
+
+
+def _read(environ: Mapping[str, str] | None) -> dict[str, str]:
+    """Give our variables without their prefix; one that is set but empty counts as not set."""
+    given = os.environ if environ is None else environ
+    values = {k.removeprefix(_PREFIX): v for k, v in given.items() if k.startswith(_PREFIX)}
+    if unknown := sorted(values.keys() - set(_NAMES)):
+        raise ConfigError(
+            f"unknown environment variables {', '.join(_PREFIX + name for name in unknown)}; "
+            f"known are {', '.join(_PREFIX + name for name in _NAMES)}"
+        )
+    return {name: value for name, value in values.items() if value}
+
+
+def _parse_count(name: str, values: Mapping[str, str]) -> int | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ConfigError(f"{_PREFIX}{name} must be a whole number, got {text!r}")
+    return int(text)
+
+
+def _parse_folder(name: str, values: Mapping[str, str]) -> Path | None:
+    text = values.get(name)
+    return None if text is None else Path(text)
+
+
+def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name} must be one of {', '.join(allowed)}, got {value!r}")

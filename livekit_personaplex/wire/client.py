@@ -1,0 +1,212 @@
+"""A call's side of the wire: one `EngineSession` per conversation, and the engine's counters.
+
+Everything runs on the caller's asyncio loop and blocks nothing. No torch, no livekit.
+"""
+
+import asyncio
+from collections import deque
+
+import aiohttp
+from aiohttp import WSMsgType
+
+from livekit_personaplex.audio import FRAME_BYTES
+from livekit_personaplex.errors import (
+    EngineDiedError,
+    EngineError,
+    PersonaPlexError,
+    ProtocolError,
+    SessionClosedError,
+)
+from livekit_personaplex.wire.address import EngineAddress
+from livekit_personaplex.wire.error_reports import error_from_report
+from livekit_personaplex.wire.frames import pack_user_frame, unpack_agent_frame
+from livekit_personaplex.wire.http import (
+    engine_errors,
+    fetch_stats,
+    fetch_voices,
+    make_http_session,
+)
+from livekit_personaplex.wire.protocol import (
+    MAX_MESSAGE_BYTES,
+    SESSION_PATH,
+    AgentFrame,
+    CloseRequest,
+    ErrorReport,
+    OpenRequest,
+    Ready,
+    UserFrame,
+    pack_request,
+    unpack_reply,
+)
+
+__all__ = ["EngineSession", "fetch_stats", "fetch_voices"]
+
+HEARTBEAT_S = 10.0
+"""A silent connection is probed this often; without an answer for half of it, it is dead."""
+MAX_UNSENT_FRAMES = 25
+"""User frames that wait for a stalled connection (2 s); beyond it the oldest are lost."""
+GOODBYE_TIMEOUT_S = 1.5
+
+
+class EngineSession:
+    """One conversation with the engine, made by `open`.
+
+    Attributes:
+        session_id: The engine's name for it.
+        seed: Seed of its sampling: the one asked for, or the one that the engine drew.
+        open_ms: How long the engine took to open it.
+        prompt_steps: Length of its system prompt.
+    """
+
+    def __init__(
+        self, http: aiohttp.ClientSession, ws: "aiohttp.ClientWebSocketResponse[bool]", ready: Ready
+    ) -> None:
+        """Take over an open connection; call it inside a running loop."""
+        self.session_id = ready.session
+        self.seed = ready.seed
+        self.open_ms = ready.open_ms
+        self.prompt_steps = ready.prompt_steps
+        self._http = http
+        self._ws = ws
+        self._num_frames = 0
+        self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT_FRAMES)
+        self._has_unsent = asyncio.Event()
+        self._end: PersonaPlexError | None = None
+        self._sender = asyncio.create_task(self._send_frames(), name="engine session sender")
+        self._goodbye: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        address: EngineAddress,
+        request: OpenRequest,
+        *,
+        token: str | None = None,
+        timeout_s: float = 10.0,
+    ) -> "EngineSession":
+        """Open a conversation; returns once its system prompt is done.
+
+        Args:
+            address: Where the engine listens.
+            request: Voice, persona, sampling.
+            token: Bearer token of an engine on TCP.
+            timeout_s: For all of it.
+
+        Raises:
+            CapacityError: Every slot is taken.
+            ConfigError: Voice, persona, sampling or token cannot be used.
+            ProtocolError: The other side does not speak this protocol.
+            EngineDiedError: It cannot be reached, or went away.
+            EngineError: It does not serve this call, or not in time.
+        """
+        http = make_http_session(address, token)
+        try:
+            ws, ready = await asyncio.wait_for(_shake_hands(http, address, request), timeout_s)
+        except asyncio.TimeoutError:
+            await http.close()
+            raise EngineError(
+                f"the engine at {address} did not open a session within {timeout_s:g} s"
+            ) from None
+        except BaseException:
+            await http.close()
+            raise
+        return cls(http, ws, ready)
+
+    def send_frame(self, pcm: bytes) -> None:
+        """Give the engine the caller's next 80 ms. Never blocks.
+
+        Args:
+            pcm: 3,840 bytes of int16 PCM, 24 kHz, mono.
+
+        Raises:
+            SessionClosedError: The session is over; `receive` says why.
+        """
+        assert len(pcm) == FRAME_BYTES, len(pcm)
+        if self._end is not None or self._sender.done():
+            raise SessionClosedError("this session is over and takes no more frames")
+        self._unsent.append(pack_user_frame(UserFrame(self._num_frames, pcm)))
+        self._num_frames += 1
+        self._has_unsent.set()
+
+    async def receive(self) -> AgentFrame:
+        """Wait for the agent's next frame. One caller at a time; safe to cancel.
+
+        Raises:
+            SessionClosedError: `aclose` was called, or the engine ended the session with a goodbye.
+            EngineDiedError: The engine failed, or vanished without a goodbye.
+            ProtocolError: The engine, or this client in the engine's view, broke the protocol.
+            EngineError: The engine ended this session for a reason of its own.
+        """
+        while self._end is None:
+            message = await self._ws.receive()
+            try:
+                if message.type is WSMsgType.BINARY:
+                    return unpack_agent_frame(message.data)
+                end = _end_told_by(message.type, message.data)
+            except ProtocolError as error:
+                end = error
+            self._end = self._end or end
+        raise self._end
+
+    async def aclose(self) -> None:
+        """End the session; the slot is free when this returns, unless the engine hangs.
+
+        Idempotent, from any task; takes less than 2 s. A waiting `receive` raises.
+        """
+        if self._goodbye is None:
+            self._end = self._end or SessionClosedError("this session was closed")
+            self._goodbye = asyncio.create_task(self._say_goodbye(), name="engine session close")
+        await asyncio.shield(self._goodbye)
+
+    async def _say_goodbye(self) -> None:
+        self._sender.cancel()
+        try:
+            await asyncio.wait_for(self._close_connection(), GOODBYE_TIMEOUT_S)
+        except (asyncio.TimeoutError, ConnectionError, aiohttp.ClientError):
+            pass  # the engine sees the connection end and frees the slot by itself
+        finally:
+            await self._http.close()
+
+    async def _close_connection(self) -> None:
+        if not self._ws.closed:
+            await self._ws.send_str(pack_request(CloseRequest()))
+        await self._ws.close()
+
+    async def _send_frames(self) -> None:
+        while True:
+            await self._has_unsent.wait()
+            self._has_unsent.clear()
+            while self._unsent:
+                try:
+                    await self._ws.send_bytes(self._unsent.popleft())
+                except (ConnectionError, aiohttp.ClientError):
+                    return  # `receive` finds the end and its reason
+
+
+async def _shake_hands(
+    http: aiohttp.ClientSession, address: EngineAddress, request: OpenRequest
+) -> "tuple[aiohttp.ClientWebSocketResponse[bool], Ready]":
+    async with engine_errors(address):
+        ws = await http.ws_connect(
+            address.url(SESSION_PATH), heartbeat=HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES
+        )
+        await ws.send_str(pack_request(request))
+        message = await ws.receive()
+    if message.type is WSMsgType.TEXT:
+        reply = unpack_reply(message.data)
+        if isinstance(reply, Ready):
+            return ws, reply
+    raise _end_told_by(message.type, message.data)
+
+
+def _end_told_by(kind: WSMsgType, data: str) -> PersonaPlexError:
+    if kind is WSMsgType.TEXT:
+        reply = unpack_reply(data)
+        if isinstance(reply, ErrorReport):
+            return error_from_report(reply)
+        if isinstance(reply, Ready):
+            return ProtocolError("the engine said ready twice")
+        return SessionClosedError("the engine closed this session")
+    if kind is WSMsgType.BINARY:
+        return ProtocolError("the engine sent audio before it said ready")
+    return EngineDiedError("the connection to the engine ended without a goodbye")

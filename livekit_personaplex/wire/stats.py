@@ -1,0 +1,82 @@
+"""What an engine tells about itself over plain HTTP: counters and voices."""
+
+from dataclasses import asdict, dataclass
+
+from livekit_personaplex.errors import ProtocolError
+from livekit_personaplex.wire.json_message import JsonMessage, dump_json, parse_json
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineStats:
+    """Counters of a running engine, as ``/stats`` gives them.
+
+    Attributes:
+        ready: It takes sessions.
+        slots: Conversations that fit at a time; 0 until the model is loaded.
+        used: Slots that are not free.
+        ticks: Ticks since the start.
+        tick_p50_ms: Median duration of the latest ticks.
+        tick_p99_ms: Their 99th percentile.
+        tick_max_ms: Their longest.
+        backlog_frames: User frames that wait for a tick now.
+        dropped_frames: User frames that came and were never heard, since the start.
+        agent_frames: Agent frames made since the start.
+        opened: Sessions that became ready.
+        refused: Sessions refused: no free slot, or voice, persona or sampling unusable.
+        failed: Sessions that an error ended after they had become ready.
+        uptime_s: Seconds since the engine started.
+    """
+
+    ready: bool
+    slots: int
+    used: int
+    ticks: int
+    tick_p50_ms: float
+    tick_p99_ms: float
+    tick_max_ms: float
+    backlog_frames: int
+    dropped_frames: int
+    agent_frames: int
+    opened: int
+    refused: int
+    failed: int
+    uptime_s: float
+
+
+def pack_stats(stats: EngineStats) -> str:
+    """Write counters as JSON."""
+    return dump_json(asdict(stats))
+
+
+def unpack_stats(text: str) -> EngineStats:
+    """Read counters; fields that a newer engine adds are ignored. Raises `ProtocolError`."""
+    message = JsonMessage(text)
+    return EngineStats(
+        ready=message.take_bool("ready"),
+        slots=message.take_int("slots"),
+        used=message.take_int("used"),
+        ticks=message.take_int("ticks"),
+        tick_p50_ms=message.take_float("tick_p50_ms"),
+        tick_p99_ms=message.take_float("tick_p99_ms"),
+        tick_max_ms=message.take_float("tick_max_ms"),
+        backlog_frames=message.take_int("backlog_frames"),
+        dropped_frames=message.take_int("dropped_frames"),
+        agent_frames=message.take_int("agent_frames"),
+        opened=message.take_int("opened"),
+        refused=message.take_int("refused"),
+        failed=message.take_int("failed"),
+        uptime_s=message.take_float("uptime_s"),
+    )
+
+
+def pack_voices(names: list[str]) -> str:
+    """Write the names of the voices as JSON."""
+    return dump_json(names)
+
+
+def unpack_voices(text: str) -> list[str]:
+    """Read the names of the voices. Raises `ProtocolError`."""
+    names = parse_json(text)
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ProtocolError("expected a JSON list of voice names")
+    return names
