@@ -74,8 +74,8 @@ class EngineSettings:
             raise ConfigError(f"tick_timeout_s must be above 0, got {self.tick_timeout_s}")
         if self.listen is not None and not self.listen.is_unix and not self.token:
             raise ConfigError(
-                f"an engine on TCP ({self.listen}) needs a token: set PERSONAPLEX_TOKEN to a secret "
-                "that its clients know too, or listen on unix:PATH"
+                f"an engine on TCP ({self.listen}) needs a token: set PERSONAPLEX_TOKEN to a "
+                "secret that its clients know too, or listen on unix:PATH"
             )
 
     @classmethod
