@@ -130,6 +130,11 @@ def default_dtype(device: str) -> str:
     return "float32" if device == "cpu" else "bfloat16"
 
 
+def child_environment(additions: Mapping[str, str]) -> dict[str, str]:
+    """Give this process's environment with additions, for a program that it starts."""
+    return {**os.environ, **additions}
+
+
 def _read(environ: Mapping[str, str] | None) -> dict[str, str]:
     """Give our variables without their prefix; one that is set but empty counts as not set."""
     given = os.environ if environ is None else environ
