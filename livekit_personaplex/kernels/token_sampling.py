@@ -2,16 +2,16 @@
 
 The noise of a draw is a function of (seed, step, codebook, token id) alone, so one seed gives one
 conversation whoever else is in the batch. A draw is the arg-max of ``logits / T + gumbel`` over
-the top k. This is the plain reference that CPU runs.
+the top k. The plain reference on CPU, one Triton launch on a GPU (``gpu.token_sampling``).
 
 Legend: B rows, V vocabulary.
 """
 
 import torch
 
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
-_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def gumbel_noise(
@@ -28,9 +28,9 @@ def gumbel_noise(
     Returns:
         ``[B, V] float32``, finite.
     """
-    row_keys = _mix(seeds + _GOLDEN) ^ _mix(steps * 64 + (codebook + 1))
+    row_keys = _mix(seeds + GOLDEN) ^ _mix(steps * 64 + (codebook + 1))
     ids = torch.arange(vocabulary, device=seeds.device, dtype=torch.int64)
-    bits = _mix(_mix(row_keys).unsqueeze(1) + ids * _GOLDEN)
+    bits = _mix(_mix(row_keys).unsqueeze(1) + ids * GOLDEN)
     uniform = (_shift_right(bits, 40).to(torch.float32) + 0.5) * (1.0 / (1 << 24))
     return -torch.log(-torch.log(uniform))
 
@@ -59,6 +59,17 @@ def sample_tokens(
     Returns:
         ``[B] int64``.
     """
+    if logits.is_cuda:
+        from livekit_personaplex.kernels.gpu import token_sampling as token_sampling_gpu
+
+        return token_sampling_gpu.sample_tokens(
+            logits,
+            temperatures=temperatures,
+            top_ks=top_ks,
+            seeds=seeds,
+            steps=steps,
+            codebook=codebook,
+        )
     wide = logits.to(torch.float32)
     vocabulary = wide.shape[1]
     descending = wide.sort(dim=1, descending=True).values
@@ -72,8 +83,8 @@ def sample_tokens(
 
 def _mix(x: torch.Tensor) -> torch.Tensor:
     """The finalizer of SplitMix64 on signed 64-bit lanes (wrapping products)."""
-    x = (x ^ _shift_right(x, 30)) * _MIX_1
-    x = (x ^ _shift_right(x, 27)) * _MIX_2
+    x = (x ^ _shift_right(x, 30)) * MIX_1
+    x = (x ^ _shift_right(x, 27)) * MIX_2
     return x ^ _shift_right(x, 31)
 
 

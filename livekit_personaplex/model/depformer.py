@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from livekit_personaplex.layers.gated_ffn import gated_ffn
-from livekit_personaplex.layers.norm import rms_norm
+from livekit_personaplex.kernels.glue import add_rms_norm, rms_norm, silu_gate
+from livekit_personaplex.kernels.inner_attention import attend_inner_steps
 from livekit_personaplex.model.config import PersonaPlexDepformerConfig
 
 DrawToken = Callable[[int, torch.Tensor], torch.Tensor]
@@ -75,35 +75,32 @@ class Depformer:
         Returns:
             ``[B, N] int64``.
         """
-        steps = self.heads.shape[0]
-        inputs = F.linear(hidden, self.input_proj).view(hidden.shape[0], steps, -1)
-        past: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in self.layers]
+        num_rows, steps, config = hidden.shape[0], self.heads.shape[0], self.config
+        inputs = F.linear(hidden, self.input_proj).view(num_rows, steps, -1)
+        shape = (len(self.layers), 2, num_rows, config.num_attention_heads, steps, config.head_dim)
+        cache = hidden.new_zeros(shape)
         tokens: list[torch.Tensor] = []
         embedding = F.embedding(text_token, self.text_embedding)
         for step in range(steps):
-            x = inputs[:, step] + embedding
-            for layer, cache in zip(self.layers, past, strict=True):
-                x = self._layer(layer, step, x, cache)
+            x = self._inner_step(step, inputs[:, step] + embedding, cache)
             tokens.append(draw_token(step, F.linear(x, self.heads[step])))
             if step + 1 < steps:
                 embedding = F.embedding(tokens[-1], self.audio_embeddings[step])
         return torch.stack(tokens, dim=1)
 
-    def _layer(
-        self,
-        layer: DepformerLayer,
-        step: int,
-        x: torch.Tensor,
-        cache: list[tuple[torch.Tensor, torch.Tensor]],
-    ) -> torch.Tensor:
-        config = self.config
-        shape = (x.shape[0], 3, config.num_attention_heads, config.head_dim)
-        normed = rms_norm(x, layer.norm1, config.rms_norm_eps)
-        heads = F.linear(normed, layer.in_proj[step]).view(shape)
-        cache.append((heads[:, 1], heads[:, 2]))
-        keys = torch.stack([key for key, _ in cache], dim=2)
-        values = torch.stack([value for _, value in cache], dim=2)
-        seen = F.scaled_dot_product_attention(heads[:, 0].unsqueeze(2), keys, values)
-        x = x + F.linear(seen.flatten(1), layer.out_proj[step])
-        normed = rms_norm(x, layer.norm2, config.rms_norm_eps)
-        return x + gated_ffn(normed, layer.linear_in[step], layer.linear_out[step])
+    def _inner_step(self, step: int, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        """Run one inner step through all layers; ``cache`` ``[L, 2, B, H, N, D]`` is written."""
+        eps = self.config.rms_norm_eps
+        normed = rms_norm(x, self.layers[0].norm1, eps)
+        for index, layer in enumerate(self.layers):
+            keys, values = cache[index].unbind(0)
+            projected = F.linear(normed, layer.in_proj[step])
+            seen = attend_inner_steps(projected, keys, values, step=step)
+            x, normed = add_rms_norm(x, F.linear(seen, layer.out_proj[step]), layer.norm2, eps)
+            gated = silu_gate(F.linear(normed, layer.linear_in[step]))
+            branch = F.linear(gated, layer.linear_out[step])
+            if index + 1 < len(self.layers):
+                x, normed = add_rms_norm(x, branch, self.layers[index + 1].norm1, eps)
+            else:
+                x = x + branch
+        return x

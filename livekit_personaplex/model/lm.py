@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from livekit_personaplex.kernels.rows import Rows
 from livekit_personaplex.kernels.token_sampling import sample_tokens
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.model.depformer import Depformer
 from livekit_personaplex.model.lm_state import RING_COLUMNS, LmState
-from livekit_personaplex.model.temporal import Rows, TemporalTransformer
+from livekit_personaplex.model.temporal import TemporalTransformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ class LanguageModel:
             rows: What the rows stand for.
             state: Whole state; its rings are written.
         """
-        self.temporal.forward(x, rows, state.keys, state.values)
+        self.temporal.forward(x, rows, state.rings)
 
     def step(
         self,
@@ -121,7 +122,7 @@ class LanguageModel:
             positions=steps - 1,
             mask=exec_mask,
         )
-        hidden = self.temporal.forward(self.embed(columns), rows, state.keys, state.values)
+        hidden = self.temporal.forward(self.embed(columns), rows, state.rings)
         text_logits = F.linear(hidden, self.text_head)
         targets = _column(state.tokens, steps)
         given = _column(state.provided, steps)

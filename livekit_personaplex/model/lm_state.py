@@ -1,14 +1,15 @@
 """State of the language model for every slot: made once, written in place, never rebound.
 
-Legend: S slots, L layers, H heads, C ring capacity, D head dim, 17 token rows, 4 ring columns.
+Legend: S slots, 17 token rows, 4 ring columns.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.sampling import Sampling
 
@@ -24,8 +25,7 @@ class LmState:
         offsets: ``[S] int64`` step counter t; the next live step runs position t - 1.
         tokens: ``[S, 17, 4] int64`` token ring, column = step mod 4.
         provided: ``[S, 17, 4] bool`` entries that were given and must not be sampled over.
-        keys: ``[L, S, H, C, D]`` key rings of the temporal transformer.
-        values: Like ``keys``.
+        rings: Keys and values of the temporal transformer.
         seeds: ``[S] int64``.
         text_temperatures: ``[S] float32``, 0 = greedy.
         audio_temperatures: ``[S] float32``, 0 = greedy.
@@ -36,8 +36,7 @@ class LmState:
     offsets: torch.Tensor
     tokens: torch.Tensor
     provided: torch.Tensor
-    keys: torch.Tensor
-    values: torch.Tensor
+    rings: KvRings
     seeds: torch.Tensor
     text_temperatures: torch.Tensor
     audio_temperatures: torch.Tensor
@@ -79,8 +78,7 @@ class LmState:
             offsets=zeros(num_slots, dtype=torch.int64),
             tokens=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.int64),
             provided=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.bool),
-            keys=zeros(*ring, dtype=kv_dtype),
-            values=zeros(*ring, dtype=kv_dtype),
+            rings=KvRings.create(ring, dtype=kv_dtype, device=device),
             seeds=zeros(num_slots, dtype=torch.int64),
             text_temperatures=zeros(num_slots, dtype=torch.float32),
             audio_temperatures=zeros(num_slots, dtype=torch.float32),
@@ -91,12 +89,15 @@ class LmState:
     def view(self, group: slice) -> "LmState":
         """Views of a contiguous range of slots; writes go to the whole."""
         return LmState(
-            **{
-                field.name: getattr(self, field.name)[:, group]
-                if field.name in ("keys", "values")
-                else getattr(self, field.name)[group]
-                for field in fields(self)
-            }
+            offsets=self.offsets[group],
+            tokens=self.tokens[group],
+            provided=self.provided[group],
+            rings=self.rings.view(group),
+            seeds=self.seeds[group],
+            text_temperatures=self.text_temperatures[group],
+            audio_temperatures=self.audio_temperatures[group],
+            text_top_ks=self.text_top_ks[group],
+            audio_top_ks=self.audio_top_ks[group],
         )
 
     def begin(

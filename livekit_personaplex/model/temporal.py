@@ -1,6 +1,6 @@
 """The temporal transformer (Helium): one position per row, keys and values in per-slot rings.
 
-Legend: R rows, E model width, H heads, D head dim.
+Legend: R rows, E model width.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from livekit_personaplex.kernels.ring_attention import attend_rings, write_rings
-from livekit_personaplex.layers.gated_ffn import gated_ffn
-from livekit_personaplex.layers.norm import rms_norm
-from livekit_personaplex.layers.rope import apply_rope, rope_tables
+from livekit_personaplex.kernels.glue import add_rms_norm, rms_norm, silu_gate
+from livekit_personaplex.kernels.kv_rings import KvRings
+from livekit_personaplex.kernels.ring_attention import attend_rings, rotate_and_write
+from livekit_personaplex.kernels.rotation import rope_tables
+from livekit_personaplex.kernels.rows import Rows
 from livekit_personaplex.model.config import HeliumConfig
 
 
@@ -36,21 +37,6 @@ class TemporalLayer:
     linear_out: torch.Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Which conversation and position each row of a batch stands for.
-
-    Attributes:
-        slots: ``[R] int64``.
-        positions: ``[R] int64`` absolute positions.
-        mask: ``[R] bool``; False rows leave no trace.
-    """
-
-    slots: torch.Tensor
-    positions: torch.Tensor
-    mask: torch.Tensor
-
-
 class TemporalTransformer:
     """Weights and the forward pass; holds no state of any conversation."""
 
@@ -61,45 +47,30 @@ class TemporalTransformer:
         self.config = config
         self.layers = layers
         self.out_norm = out_norm
+        self._next_norms = [layer.norm1 for layer in layers[1:]] + [out_norm]
 
-    def forward(
-        self, x: torch.Tensor, rows: Rows, keys: torch.Tensor, values: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rows: Rows, rings: KvRings) -> torch.Tensor:
         """Run every row through all layers, writing its keys and values.
 
         Args:
             x: ``[R, E]`` summed input embeddings.
             rows: What the rows stand for.
-            keys: ``[L, S, H, C, D]``, written in place.
-            values: Like ``keys``.
+            rings: Of all layers; written in place.
 
         Returns:
             ``[R, E]`` hidden state after the output norm, what both heads read.
         """
-        config = self.config
+        config, eps = self.config, self.config.rms_norm_eps
         cos, sin = rope_tables(
             rows.positions, head_dim=config.head_dim, max_period=config.rope_theta
         )
+        normed = rms_norm(x, self.layers[0].norm1, eps)
         for index, layer in enumerate(self.layers):
-            normed = rms_norm(x, layer.norm1, config.rms_norm_eps)
-            heads = F.linear(normed, layer.in_proj).view(
-                x.shape[0], 3, config.num_attention_heads, config.head_dim
-            )
-            query = apply_rope(heads[:, 0], cos, sin)
-            key = apply_rope(heads[:, 1], cos, sin)
-            write_rings(
-                keys[index], values[index], key, heads[:, 2], rows.slots, rows.positions, rows.mask
-            )
-            seen = attend_rings(
-                query,
-                keys[index],
-                values[index],
-                rows.slots,
-                rows.positions,
-                rows.mask,
-                context=config.context,
-            )
-            x = x + F.linear(seen.flatten(1), layer.out_proj)
-            normed = rms_norm(x, layer.norm2, config.rms_norm_eps)
-            x = x + gated_ffn(normed, layer.linear_in, layer.linear_out)
-        return rms_norm(x, self.out_norm, config.rms_norm_eps)
+            ring = rings.layer(index)
+            query = rotate_and_write(F.linear(normed, layer.in_proj), cos, sin, rows, ring)
+            seen = attend_rings(query, rows, ring, context=config.context)
+            branch = F.linear(seen.flatten(1), layer.out_proj)
+            x, normed = add_rms_norm(x, branch, layer.norm2, eps)
+            branch = F.linear(silu_gate(F.linear(normed, layer.linear_in)), layer.linear_out)
+            x, normed = add_rms_norm(x, branch, self._next_norms[index], eps)
+        return normed

@@ -1,0 +1,1 @@
+"""Triton kernels, each tested against the plain reference of the same name one level up."""
