@@ -176,7 +176,7 @@ class DepthwiseUpsample:
     def __call__(self, x: torch.Tensor, tails: ConvTails) -> torch.Tensor:
         """Upsample a piece ``[B, T, C] float32`` to ``[B, T * S, C]``."""
         batch, length, channels = x.shape
-        parts = (x.unsqueeze(2) * self.weight).view(batch, length, 2, -1)
+        parts = (x.unsqueeze(2) * self.weight).reshape(batch, length, 2, -1)
         return _overlap_add(parts, tails).view(batch, length * self.stride, channels)
 
 
