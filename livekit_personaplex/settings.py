@@ -104,6 +104,11 @@ class EngineSettings:
             fields["dtype"] = default_dtype(fields["device"])
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
+    def child_environment(self) -> dict[str, str]:
+        """Give the environment of an engine process of ours: our own, and the token."""
+        token = {} if self.token is None else {f"{_PREFIX}TOKEN": self.token}
+        return {**os.environ, **token}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineEndpoint:

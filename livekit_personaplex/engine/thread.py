@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from livekit_personaplex.engine.core_protocol import Core
-from livekit_personaplex.engine.scheduler import Scheduler, TickPlan, TickReport
+from livekit_personaplex.engine.scheduler import Scheduler, TickReport
 from livekit_personaplex.errors import PersonaPlexError
 from livekit_personaplex.log import logger
 from livekit_personaplex.sampling import Sampling
@@ -86,7 +86,7 @@ class CoreThread:
         self._scheduler = Scheduler(max_backlog_frames)
         self._commands: list[Callable[[Core], None]] = []
         self._is_stopping = False
-        self._tick_began_s: float | None = None
+        self._work_began_s: float | None = None
         self._thread = threading.Thread(target=self._run, name="engine core", daemon=True)
 
     def start(self) -> None:
@@ -105,9 +105,9 @@ class CoreThread:
         return not self._thread.is_alive()
 
     @property
-    def tick_age_s(self) -> float:
-        """How long the tick in flight has been running; 0 between ticks."""
-        began_s = self._tick_began_s
+    def busy_s(self) -> float:
+        """How long the core has been at its present tick or commands; 0 while it is idle."""
+        began_s = self._work_began_s
         return 0.0 if began_s is None else time.monotonic() - began_s
 
     @property
@@ -167,20 +167,21 @@ class CoreThread:
                 self._wake.wait()
             commands, self._commands = self._commands, []
             is_stopping = self._is_stopping
+        self._work_began_s = time.monotonic()
         for command in commands:
             command(core)
-        if is_stopping:
-            return False
+        if not is_stopping:
+            self._tick(core)
+        self._work_began_s = None
+        return not is_stopping
+
+    def _tick(self, core: Core) -> None:
         with self._wake:
             plan = self._scheduler.plan_tick()
-        if plan.owners:
-            self._tick(core, plan)
-        return True
-
-    def _tick(self, core: Core, plan: TickPlan) -> None:
-        began_s = self._tick_began_s = time.monotonic()
+        if not plan.owners:
+            return
+        began_s = time.monotonic()
         result = core.tick(plan.frames)
-        self._tick_began_s = None
         tick_s = time.monotonic() - began_s
         with self._wake:
             report = self._scheduler.finish_tick(plan, result)

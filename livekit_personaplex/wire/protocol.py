@@ -24,7 +24,7 @@ Control messages (unknown, missing and repeated fields are errors; NaN and Infin
     {"type": "ready", "session": STR, "seed": INT, "prompt_steps": INT, "open_ms": NUMBER}
         seed: the one given, or the one the engine drew; open_ms: from `open` to `ready`
     {"type": "closed", "frames": INT, "dropped": INT}
-        agent frames made; user frames that were never heard
+        agent frames made; user frames that a full backlog pushed out
     {"type": "error", "code": CODE, "message": STR}
         capacity  every slot is taken               config    voice, persona or sampling is unusable
         protocol  a message broke these rules       slow      this client does not read fast enough
@@ -51,8 +51,9 @@ Agent frame, 3,870 bytes and its text::
          3870       text     text_bytes of UTF-8: what this step adds to the agent's words
 
 The input backlog is bounded: frames beyond it push out the oldest, which are never heard and show
-as gaps in ``heard``. Limits: a message 262,144 bytes, a persona 32,768 bytes of UTF-8, a voice's
-name 128 characters, ``open`` within 10 s of the connection.
+as gaps in ``heard``. Limits: a message 262,144 bytes (a longer one ends the connection with close
+code 1009), a persona 32,768 bytes of UTF-8, a voice's name 128 characters, ``open`` within 10 s of
+the connection.
 
 Beside it, over plain HTTP: ``GET /health`` (200 ready, 503 not), ``GET /stats`` (`EngineStats` as
 JSON), ``GET /voices`` (JSON list of names).
@@ -147,7 +148,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Goodbye: the slot is free again. Counts agent frames made and user frames never heard."""
+    """Goodbye: the slot is free again. Counts agent frames made and user frames pushed out."""
 
     frames: int
     dropped: int

@@ -18,8 +18,9 @@ class EngineStats:
         tick_p50_ms: Median duration of the latest ticks.
         tick_p99_ms: Their 99th percentile.
         tick_max_ms: Their longest.
+        overruns: Ticks that took longer than the 80 ms of a frame.
         backlog_frames: User frames that wait for a tick now.
-        dropped_frames: User frames that came and were never heard, since the start.
+        dropped_frames: User frames that a full backlog pushed out, since the start.
         agent_frames: Agent frames made since the start.
         opened: Sessions that became ready.
         refused: Sessions refused: no free slot, or voice, persona or sampling unusable.
@@ -41,6 +42,7 @@ class EngineStats:
     refused: int
     failed: int
     uptime_s: float
+    overruns: int = 0
 
 
 def pack_stats(stats: EngineStats) -> str:
@@ -59,6 +61,7 @@ def unpack_stats(text: str) -> EngineStats:
         tick_p50_ms=message.take_float("tick_p50_ms"),
         tick_p99_ms=message.take_float("tick_p99_ms"),
         tick_max_ms=message.take_float("tick_max_ms"),
+        overruns=message.take_int("overruns"),
         backlog_frames=message.take_int("backlog_frames"),
         dropped_frames=message.take_int("dropped_frames"),
         agent_frames=message.take_int("agent_frames"),

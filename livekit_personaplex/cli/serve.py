@@ -1,0 +1,90 @@
+"""``livekit-personaplex serve``: an engine process."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from livekit_personaplex.cli.log_lines import log_to_stderr
+from livekit_personaplex.engine.core_protocol import Core
+from livekit_personaplex.engine.process import run_engine
+from livekit_personaplex.settings import DEVICES, DTYPES, EngineSettings
+from livekit_personaplex.wire.address import EngineAddress
+from livekit_personaplex.wire.engine_process import READY_PREFIX
+
+DESCRIPTION = """\
+Run an engine: one process that holds the model and serves every call that connects to it.
+It writes "ready ADDRESS" to standard output once it takes calls, and logs to standard error.
+
+What is not given as an option comes from the environment: PERSONAPLEX_MODEL, PERSONAPLEX_SLOTS,
+PERSONAPLEX_DEVICE, PERSONAPLEX_DTYPE, PERSONAPLEX_VOICES, PERSONAPLEX_RECORD. The token that
+clients on TCP must know comes from PERSONAPLEX_TOKEN only, so that no list of processes shows it.
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = DESCRIPTION
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    add = parser.add_argument
+    add("--model", metavar="DIR", help="model folder, or hub id")
+    add("--slots", metavar="N", type=int, help="conversations at a time")
+    add(
+        "--listen",
+        metavar="ADDRESS",
+        required=True,
+        help="unix:PATH (for this user only) or HOST:PORT (for who knows the token)",
+    )
+    add("--device", choices=DEVICES, help="where the model runs")
+    add("--dtype", choices=DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
+    add("--voices", metavar="DIR", type=Path, help="folder of your own voices, NAME.wav")
+    add(
+        "--record",
+        metavar="DIR",
+        type=Path,
+        help="keep what every session heard and answered, for offline replay; contains speech",
+    )
+    add("--prompt-rows", metavar="N", type=int, help="prompt positions per tick, at most")
+    add(
+        "--max-backlog-frames",
+        metavar="N",
+        type=int,
+        help="80 ms frames of a call that may wait; older ones are dropped",
+    )
+    add(
+        "--tick-timeout-s",
+        metavar="S",
+        type=float,
+        help="a tick that takes longer ends the engine",
+    )
+    add("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until told to stop. Raises what `run_engine` raises."""
+    log_to_stderr()
+    settings = EngineSettings.from_env(
+        model=arguments.model,
+        slots=arguments.slots,
+        listen=EngineAddress.parse(arguments.listen),
+        device=arguments.device,
+        dtype=arguments.dtype,
+        voices_dir=arguments.voices,
+        record_dir=arguments.record,
+        prompt_rows=arguments.prompt_rows,
+        max_backlog_frames=arguments.max_backlog_frames,
+        tick_timeout_s=arguments.tick_timeout_s,
+    )
+
+    def load() -> Core:
+        from livekit_personaplex.engine.core import EngineCore  # brings torch: not for --help
+
+        return EngineCore.load(settings)
+
+    return run_engine(
+        settings, load, announce=_announce, exit_with_parent=arguments.exit_with_parent
+    )
+
+
+def _announce(address: EngineAddress) -> None:
+    sys.stdout.write(f"{READY_PREFIX}{address}\n")
+    sys.stdout.flush()
