@@ -6,6 +6,9 @@ from typing import Any
 
 from livekit_personaplex.errors import ProtocolError
 
+MAX_INT_CHARS = 20
+"""A sign and 63 bits. Longer ones would not even fit into a float."""
+
 
 def dump_json(value: object) -> str:
     """Write compact JSON. NaN and Infinity are a bug of ours: ValueError."""
@@ -13,14 +16,17 @@ def dump_json(value: object) -> str:
 
 
 def parse_json(text: str) -> object:
-    """Parse JSON strictly: no NaN or Infinity, no repeated keys, no bottomless nesting.
+    """Parse JSON strictly: no NaN or Infinity, no repeated keys, no endless digits or nesting.
 
     Raises:
         ProtocolError: It is not such JSON. The text is not part of the error, nor of its cause.
     """
     try:
         value: object = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_unique_keys
+            text,
+            parse_int=_parse_int,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_unique_keys,
         )
     except ValueError:
         raise ProtocolError("expected a JSON message, got something else") from None
@@ -89,6 +95,12 @@ class JsonMessage:
 
 def _wrong_type(name: str, expected: str) -> ProtocolError:
     return ProtocolError(f"the field {name!r} must be {expected}")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > MAX_INT_CHARS:
+        raise ValueError("a number has too many digits")
+    return int(digits)
 
 
 def _refuse_constant(name: str) -> object:
