@@ -42,8 +42,8 @@ class EngineSettings:
         listen: Where to listen; None lets whoever starts the engine choose a private Unix socket.
         token: What clients on TCP must know.
         voices_dir: Folder of the operator's own voices, ``NAME.wav``.
-        record_dir: Folder for one recording per session: what the engine heard and its tokens.
-            Takes 48 KB of memory per second of a call until the call ends.
+        record_dir: Folder for one recording per session: what the engine heard and what it said.
+            Takes 96 KB of memory per second of a call until the call ends.
         prompt_rows: Positions of system prompts that ride along in one tick, at most.
         max_backlog_frames: User frames of one session that wait for a tick; beyond it the oldest
             are dropped, so that delay never piles up.

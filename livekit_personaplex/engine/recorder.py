@@ -1,10 +1,11 @@
-"""Recordings for offline replay: what the core was given for one session, and its tokens.
+"""Recordings for offline replay: what the core was given for one session, and what it gave.
 
 One safetensors file per session, ``SESSION.safetensors``, readable by its owner only:
 
 * ``frames [max(N-1, 0), 1920] int16``: user frames in the order they were heard; step n heard
   frames 0 to n-1. Frames that were dropped or never heard are not there.
 * ``tokens [9, N] int64``: text token, then the agent's 8 codes, of every step.
+* ``pcm [N, 1920] int16``: the agent's frames.
 * metadata: ``voice``, ``persona``, ``sampling`` (JSON, with the seed), ``package_version``.
 """
 
@@ -25,18 +26,20 @@ from livekit_personaplex.wire.protocol import OpenRequest
 
 
 class Recording:
-    """One session's recording, kept in memory (48 KB per second) until `write`."""
+    """One session's recording, kept in memory (96 KB per second) until `write`."""
 
     def __init__(self) -> None:
         """Make an empty recording."""
         self._frames: list[NDArray[np.int16]] = []
         self._tokens: list[NDArray[np.int64]] = []
+        self._pcm: list[NDArray[np.int16]] = []
 
     def add(self, step: SessionStep) -> None:
-        """Keep one step's input and tokens."""
+        """Keep what one step heard and said."""
         if step.heard is not None:
             self._frames.append(np.frombuffer(step.heard.pcm, dtype="<i2").astype(np.int16))
         self._tokens.append(step.step.tokens)
+        self._pcm.append(step.step.pcm)
 
     def write(
         self, folder: Path, session_id: str, request: OpenRequest, sampling: Sampling
@@ -57,6 +60,7 @@ class Recording:
             "tokens": np.ascontiguousarray(
                 np.array(self._tokens, dtype=np.int64).reshape(-1, NUM_TOKEN_ROWS).T
             ),
+            "pcm": np.array(self._pcm, dtype=np.int16).reshape(-1, FRAME_SAMPLES),
         }
         metadata = {
             "voice": request.voice,
