@@ -5,6 +5,7 @@ Everything runs on the caller's asyncio loop and blocks nothing. No torch, no li
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 import aiohttp
 from aiohttp import WSMsgType
@@ -46,6 +47,7 @@ HEARTBEAT_S = 10.0
 MAX_UNSENT_FRAMES = 25
 """User frames that wait for a stalled connection (2 s); beyond it the oldest are lost."""
 GOODBYE_TIMEOUT_S = 1.5
+ABORT_TIMEOUT_S = 0.5
 
 
 class EngineSession:
@@ -145,7 +147,9 @@ class EngineSession:
                 end = _end_told_by(message.type, message.data)
             except ProtocolError as error:
                 end = error
-            self._end = self._end or end
+            if self._end is None:
+                self._end = end
+                self._start_goodbye(says_close=False)
         raise self._end
 
     async def aclose(self) -> None:
@@ -153,22 +157,28 @@ class EngineSession:
 
         Idempotent, from any task; takes less than 2 s. A waiting `receive` raises.
         """
-        if self._goodbye is None:
-            self._end = self._end or SessionClosedError("this session was closed")
-            self._goodbye = asyncio.create_task(self._say_goodbye(), name="engine session close")
+        if self._end is None:
+            self._end = SessionClosedError("this session was closed")
+            self._start_goodbye(says_close=True)
+        assert self._goodbye is not None
         await asyncio.shield(self._goodbye)
 
-    async def _say_goodbye(self) -> None:
+    def _start_goodbye(self, *, says_close: bool) -> None:
         self._sender.cancel()
+        self._goodbye = asyncio.create_task(
+            self._say_goodbye(says_close), name="engine session goodbye"
+        )
+
+    async def _say_goodbye(self, says_close: bool) -> None:
         try:
-            await asyncio.wait_for(self._close_connection(), GOODBYE_TIMEOUT_S)
+            await asyncio.wait_for(self._close_connection(says_close), GOODBYE_TIMEOUT_S)
         except (asyncio.TimeoutError, ConnectionError, aiohttp.ClientError):
             pass  # the engine sees the connection end and frees the slot by itself
         finally:
             await self._http.close()
 
-    async def _close_connection(self) -> None:
-        if not self._ws.closed:
+    async def _close_connection(self, says_close: bool) -> None:
+        if says_close:
             await self._ws.send_str(pack_request(CloseRequest()))
         await self._ws.close()
 
@@ -190,13 +200,18 @@ async def _shake_hands(
         ws = await http.ws_connect(
             address.url(SESSION_PATH), heartbeat=HEARTBEAT_S, max_msg_size=MAX_MESSAGE_BYTES
         )
-        await ws.send_str(pack_request(request))
-        message = await ws.receive()
-    if message.type is WSMsgType.TEXT:
-        reply = unpack_reply(message.data)
-        if isinstance(reply, Ready):
-            return ws, reply
-    raise _end_told_by(message.type, message.data)
+        try:
+            await ws.send_str(pack_request(request))
+            message = await ws.receive()
+            if message.type is WSMsgType.TEXT:
+                reply = unpack_reply(message.data)
+                if isinstance(reply, Ready):
+                    return ws, reply
+            raise _end_told_by(message.type, message.data)
+        except BaseException:
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(ws.close(), ABORT_TIMEOUT_S)
+            raise
 
 
 def _end_told_by(kind: WSMsgType, data: str) -> PersonaPlexError:
