@@ -21,27 +21,25 @@ from livekit_personaplex.model.mimi_names import (
 from livekit_personaplex.model.mimi_quantizer import QuantizerDecoder, QuantizerEncoder
 from livekit_personaplex.model.mimi_seanet import ResidualBlock, SeanetDecoder, SeanetEncoder
 from livekit_personaplex.model.mimi_transformer import MimiTransformer, MimiTransformerLayer
-from livekit_personaplex.model.weights import CheckpointReader
+from livekit_personaplex.model.weights import TensorSource
 
 _MIN_CLUSTER_USAGE = 1e-5
 
 
-def load_mimi(
-    config: PersonaPlexMimiConfig, reader: CheckpointReader, *, device: torch.device
-) -> Mimi:
+def load_mimi(config: PersonaPlexMimiConfig, source: TensorSource, *, device: torch.device) -> Mimi:
     """Read Mimi in float32; of the stored codebooks only the active ones are read.
 
     Raises:
         CheckpointError: Tensors are missing, unexpected or misshaped; it names them.
     """
     expected = mimi_tensor_shapes(config)
-    renamed = {name: stored_name(reader.names, name) for name in expected}
+    renamed = {name: stored_name(source.names, name) for name in expected}
     flags = {name: shape for name, shape in expected.items() if name.endswith("._initialized")}
-    reader.check(
+    source.check(
         {renamed[name]: shape for name, shape in expected.items() if name not in flags},
         {renamed[name]: shape for name, shape in flags.items()},
     )
-    loader = _MimiLoader(config, reader, device)
+    loader = _MimiLoader(config, source, device)
     with torch.no_grad():
         return Mimi(loader.encoder(), loader.decoder())
 
@@ -50,9 +48,9 @@ class _MimiLoader:
     """Reads the parts of Mimi from one open file to one device."""
 
     def __init__(
-        self, config: PersonaPlexMimiConfig, reader: CheckpointReader, device: torch.device
+        self, config: PersonaPlexMimiConfig, source: TensorSource, device: torch.device
     ) -> None:
-        self._config, self._reader, self._device = config, reader, device
+        self._config, self._source, self._device = config, source, device
         self._codebooks = self._load_codebooks()
 
     def encoder(self) -> MimiEncoder:
@@ -101,8 +99,8 @@ class _MimiLoader:
         )
 
     def _read(self, name: str) -> torch.Tensor:
-        stored = stored_name(self._reader.names, name)
-        return self._reader.read(stored, self._device, torch.float32)
+        stored = stored_name(self._source.names, name)
+        return self._source.read(stored, self._device, torch.float32)
 
     def _conv(self, name: str, stride: int = 1) -> CausalConv1d:
         return CausalConv1d.from_checkpoint(

@@ -8,6 +8,7 @@ one tensor: the file itself is only mapped.
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,6 +20,22 @@ Shape = tuple[int, ...]
 _NUM_LISTED = 8
 _FLOAT_DTYPES = ("F64", "F32", "F16", "BF16")
 _STORED_SETS = (8, 16)
+
+
+class TensorSource(Protocol):
+    """Named tensors that can be read one at a time."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors there are."""
+
+    def check(
+        self, expected: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None
+    ) -> None:
+        """Raise CheckpointError unless the expected tensors are there, and only allowed ones."""
+
+    def read(self, name: str, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+        """Read one tensor to ``device`` as ``dtype``, into memory of its own."""
 
 
 class CheckpointReader:
@@ -39,7 +56,12 @@ class CheckpointReader:
             raise CheckpointError(
                 f"{self.path} is no complete safetensors file ({error}); download it again"
             ) from error
-        self.names: frozenset[str] = frozenset(self._file.keys())
+        self._names = frozenset(self._file.keys())
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of all tensors in the file."""
+        return self._names
 
     def __enter__(self) -> "CheckpointReader":
         """Return the reader itself."""
@@ -72,7 +94,7 @@ class CheckpointReader:
         Raises:
             CheckpointError: The file does not have the tensor, or holds it quantised.
         """
-        if name not in self.names:
+        if name not in self._names:
             raise CheckpointError(f"{self.path} has no tensor {name}")
         stored = self._file.get_slice(name).get_dtype()
         if stored not in _FLOAT_DTYPES:
@@ -98,11 +120,11 @@ class CheckpointReader:
             CheckpointError: Names what is missing, unexpected and misshaped, in one message.
         """
         allowed = {**(optional or {}), **expected}
-        missing = sorted(expected.keys() - self.names, key=_natural)
-        unexpected = sorted(self.names - allowed.keys(), key=_natural)
+        missing = sorted(expected.keys() - self._names, key=_natural)
+        unexpected = sorted(self._names - allowed.keys(), key=_natural)
         misshaped = [
             f"{name} is {list(self.shape(name))} in the file and {list(allowed[name])} by config"
-            for name in sorted(allowed.keys() & self.names, key=_natural)
+            for name in sorted(allowed.keys() & self._names, key=_natural)
             if self.shape(name) != tuple(allowed[name])
         ]
         faults = [
