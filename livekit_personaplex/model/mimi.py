@@ -9,9 +9,7 @@ Legend: S slots, B slots of a group, L layers, N ring entries, H heads, D head d
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from livekit_personaplex.layers.conv import CausalConv1d, ConvTails, DepthwiseUpsample
 from livekit_personaplex.model.config import PersonaPlexMimiConfig
@@ -166,22 +164,3 @@ class Mimi:
 
     encoder: MimiEncoder
     decoder: MimiDecoder
-
-
-def encode_recording(encoder: MimiEncoder, frames: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Encode a whole recording as a stream of its own, one frame at a time.
-
-    Args:
-        encoder: On any device; its results are waited for.
-        frames: ``[F, 1920] float32``.
-
-    Returns:
-        ``[8, F] int64``.
-    """
-    device = encoder.downsample.weight.device
-    with torch.inference_mode():
-        state = encoder.init_state(1, device)
-        advance = torch.ones(1, dtype=torch.bool, device=device)
-        pcm = torch.from_numpy(frames).to(device)
-        codes = [encoder.encode(frame.unsqueeze(0), state, advance) for frame in pcm]
-        return torch.cat(codes).t().contiguous().cpu().numpy()

@@ -1,9 +1,13 @@
 """Voices: what an agent's first seconds are forced to be, so that it sounds like someone."""
 
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from livekit_personaplex.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +25,42 @@ class Voice:
     codes: NDArray[np.int64] | None = None
     embeddings: NDArray[np.float32] | None = None
     cache: NDArray[np.int64] | None = None
+
+
+class VoiceLibrary:
+    """Voices by name. Any thread may ask."""
+
+    def __init__(
+        self, voices: Mapping[str, Voice], recordings: Mapping[str, Callable[[], Voice]]
+    ) -> None:
+        """Hold voices by the names they can be asked for.
+
+        Args:
+            voices: Ready to use.
+            recordings: Voices that are made when they are first asked for.
+        """
+        self._voices = dict(voices)
+        self._recordings = dict(recordings)
+        self._lock = threading.Lock()
+        self._names = sorted({voice.name for voice in voices.values()} | recordings.keys())
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names to choose from, sorted."""
+        return iter(self._names)
+
+    def get(self, name: str) -> Voice:
+        """Look up a voice; a recording that has a saved form is encoded at its first use.
+
+        Raises:
+            ConfigError: There is none of that name; the message lists all.
+        """
+        if name in self._recordings:
+            with self._lock:
+                if name not in self._voices:
+                    self._voices[name] = self._recordings[name]()
+        voice = self._voices.get(name)
+        if voice is None:
+            raise ConfigError(
+                f"unknown voice {name!r}; this engine has: {', '.join(self._names) or 'none'}"
+            )
+        return voice

@@ -1,11 +1,6 @@
-"""The voices an engine has: those of the checkpoint, and the operator's own.
+"""Reads the voices an engine has: those of the checkpoint, and the operator's own."""
 
-They are read before the first call. A client names a voice; the name is looked up here and never
-becomes a path.
-"""
-
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path, PurePath
 
@@ -17,45 +12,9 @@ from livekit_personaplex.model.voice_files import (
     read_saved_voice,
     read_spoken_voice,
 )
-from livekit_personaplex.model.voices import Voice
+from livekit_personaplex.model.voices import Voice, VoiceLibrary
 
 _SAVED, _SPOKEN = ".pt", ".wav"
-
-
-class VoiceLibrary:
-    """Voices by name. Any thread may ask."""
-
-    def __init__(
-        self, voices: Mapping[str, Voice], recordings: Mapping[str, Callable[[], Voice]]
-    ) -> None:
-        """Hold voices by the names they can be asked for.
-
-        Args:
-            voices: Ready to use.
-            recordings: Voices that are made when they are first asked for.
-        """
-        self._voices = dict(voices)
-        self._recordings = dict(recordings)
-        self._lock = threading.Lock()
-        listed = {voice.name for voice in voices.values()} | recordings.keys()
-        self.names: tuple[str, ...] = tuple(sorted(listed))
-
-    def get(self, name: str) -> Voice:
-        """Look up a voice; a recording that has a saved form is encoded at its first use.
-
-        Raises:
-            ConfigError: There is none of that name; the message lists all.
-        """
-        if name in self._recordings:
-            with self._lock:
-                if name not in self._voices:
-                    self._voices[name] = self._recordings[name]()
-        voice = self._voices.get(name)
-        if voice is None:
-            raise ConfigError(
-                f"unknown voice {name!r}; this engine has: {', '.join(self.names) or 'none'}"
-            )
-        return voice
 
 
 def load_voices(
