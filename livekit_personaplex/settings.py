@@ -4,7 +4,8 @@
 PERSONAPLEX_MODEL     model folder or hub id
 PERSONAPLEX_DEVICE    cuda or cpu
 PERSONAPLEX_DTYPE     bfloat16 or float32; by default bfloat16 on cuda, float32 on cpu
-PERSONAPLEX_SLOTS     conversations at a time
+PERSONAPLEX_SLOTS     conversations at a time; by default as many as fit a GPU, one on a CPU
+PERSONAPLEX_KV        fp8: keys and values in 8 bits, so that twice as many fit
 PERSONAPLEX_VOICES    folder of the operator's own voices (WAV)
 PERSONAPLEX_RECORD    folder for recordings of what the engine heard and answered
 PERSONAPLEX_ENGINE    address of an engine that runs already; nothing is started then
@@ -25,9 +26,10 @@ from livekit_personaplex.wire.address import EngineAddress
 DEFAULT_MODEL = "nvidia/personaplex-7b-v1"
 DEVICES = ("cuda", "cpu")
 DTYPES = ("bfloat16", "float32")
+KV_DTYPES = ("same", "fp8")
 
 _PREFIX = "PERSONAPLEX_"
-_NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "VOICES", "RECORD", "ENGINE", "TOKEN")
+_NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "KV", "VOICES", "RECORD", "ENGINE", "TOKEN")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,29 +38,29 @@ class EngineSettings:
 
     Attributes:
         model: Model folder, or hub id.
-        slots: Conversations that fit at a time.
+        slots: Conversations that fit at a time; None: as many as fit a GPU, one on a CPU.
         device: ``cuda`` or ``cpu``.
         dtype: ``bfloat16`` or ``float32``.
+        kv: Keys and values: ``same`` as the dtype, or ``fp8``, half of bfloat16 with a little noise.
         listen: Where to listen; None lets whoever starts the engine choose a private Unix socket.
         token: What clients on TCP must know.
         voices_dir: Folder of the operator's own voices, ``NAME.wav``.
         record_dir: Folder for one recording per session: what the engine heard and what it said.
             Takes 96 KB of memory per second of a call until the call ends.
-        prompt_rows: Positions of system prompts that ride along in one tick, at most.
         max_backlog_frames: User frames of one session that wait for a tick; beyond it the oldest
             are dropped, so that delay never piles up.
         tick_timeout_s: A tick that takes longer ends the engine: the device hangs.
     """
 
     model: str = DEFAULT_MODEL
-    slots: int = 4
+    slots: int | None = None
     device: str = "cuda"
     dtype: str = "bfloat16"
+    kv: str = "same"
     listen: EngineAddress | None = None
     token: str | None = field(default=None, repr=False)
     voices_dir: Path | None = None
     record_dir: Path | None = None
-    prompt_rows: int = 64
     max_backlog_frames: int = 4
     tick_timeout_s: float = 10.0
 
@@ -67,8 +69,9 @@ class EngineSettings:
             raise ConfigError("model must be a model folder or a hub id, got an empty text")
         _check_one_of("device", self.device, DEVICES)
         _check_one_of("dtype", self.dtype, DTYPES)
-        for name in ("slots", "prompt_rows", "max_backlog_frames"):
-            if getattr(self, name) < 1:
+        _check_one_of("kv", self.kv, KV_DTYPES)
+        for name in ("slots", "max_backlog_frames"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if not 0 < self.tick_timeout_s < math.inf:
             raise ConfigError(f"tick_timeout_s must be above 0, got {self.tick_timeout_s}")
@@ -95,6 +98,7 @@ class EngineSettings:
             "slots": _parse_count("SLOTS", values),
             "device": values.get("DEVICE"),
             "dtype": values.get("DTYPE"),
+            "kv": values.get("KV"),
             "token": values.get("TOKEN"),
             "voices_dir": _parse_folder("VOICES", values),
             "record_dir": _parse_folder("RECORD", values),

@@ -7,7 +7,7 @@ from pathlib import Path
 from livekit_personaplex.cli.log_lines import log_to_stderr
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.process import run_engine
-from livekit_personaplex.settings import DEVICES, DTYPES, EngineSettings
+from livekit_personaplex.settings import DEVICES, DTYPES, KV_DTYPES, EngineSettings
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.engine_process import READY_PREFIX
 
@@ -27,7 +27,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--model", metavar="DIR", help="model folder, or hub id")
-    add("--slots", metavar="N", type=int, help="conversations at a time")
+    add(
+        "--slots",
+        metavar="N",
+        type=int,
+        help="conversations at a time; default: as many as fit a GPU, one on a CPU",
+    )
     add(
         "--listen",
         metavar="ADDRESS",
@@ -36,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--device", choices=DEVICES, help="where the model runs")
     add("--dtype", choices=DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
+    add("--kv", choices=KV_DTYPES, help="keys and values: fp8 fits twice as many conversations")
     add("--voices", metavar="DIR", type=Path, help="folder of your own voices, NAME.wav")
     add(
         "--record",
@@ -43,7 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="keep what every session heard and answered, for offline replay; contains speech",
     )
-    add("--prompt-rows", metavar="N", type=int, help="prompt positions per tick, at most")
     add(
         "--max-backlog-frames",
         metavar="N",
@@ -68,9 +73,9 @@ def run(arguments: argparse.Namespace) -> int:
         listen=EngineAddress.parse(arguments.listen),
         device=arguments.device,
         dtype=arguments.dtype,
+        kv=arguments.kv,
         voices_dir=arguments.voices,
         record_dir=arguments.record,
-        prompt_rows=arguments.prompt_rows,
         max_backlog_frames=arguments.max_backlog_frames,
         tick_timeout_s=arguments.tick_timeout_s,
     )
@@ -81,10 +86,11 @@ def run(arguments: argparse.Namespace) -> int:
         return EngineCore.load(settings)
 
     return run_engine(
-        settings, load, announce=_announce, exit_with_parent=arguments.exit_with_parent
+        settings, load, announce=announce, exit_with_parent=arguments.exit_with_parent
     )
 
 
-def _announce(address: EngineAddress) -> None:
+def announce(address: EngineAddress) -> None:
+    """Say on standard output that calls may come."""
     sys.stdout.write(f"{READY_PREFIX}{address}\n")
     sys.stdout.flush()

@@ -189,7 +189,7 @@ def serve_command(settings: EngineSettings) -> list[str]:
         "--listen": settings.listen,
         "--voices": settings.voices_dir,
         "--record": settings.record_dir,
-        "--prompt-rows": settings.prompt_rows,
+        "--kv": settings.kv,
         "--max-backlog-frames": settings.max_backlog_frames,
         "--tick-timeout-s": settings.tick_timeout_s,
     }

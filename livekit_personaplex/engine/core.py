@@ -1,0 +1,210 @@
+"""The synchronous heart of the engine: slots are opened, stepped in ticks, and closed.
+
+One thread owns it. It knows nothing of sockets, clocks or callers: whoever owns it decides when a
+tick runs and with which frames. Slots are stepped in groups of a fixed size; a group always runs
+with the same shape, so what a conversation computes never depends on its neighbours.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from livekit_personaplex.engine.core_protocol import TickResult
+from livekit_personaplex.engine.prompt_queue import PromptQueue
+from livekit_personaplex.engine.replay import Replay
+from livekit_personaplex.engine.sizing import EngineSizes, choose_sizes
+from livekit_personaplex.engine.stages import EngineState, LiveStage, PromptStage
+from livekit_personaplex.engine.staging import LiveStaging, PromptStaging
+from livekit_personaplex.errors import ConfigError
+from livekit_personaplex.kernels.fp8 import FP8
+from livekit_personaplex.log import logger
+from livekit_personaplex.model.lm_state import LmState
+from livekit_personaplex.model.personaplex import PersonaPlex, load_personaplex
+from livekit_personaplex.model.prompt import PromptPlan, build_prompt, tag_persona
+from livekit_personaplex.model.random_model import parse_random_name, random_personaplex
+from livekit_personaplex.model.text import TextDecoder
+from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.settings import EngineSettings
+
+
+class EngineCore:
+    """Model, state of all slots and the stages of a tick, on one device."""
+
+    def __init__(self, model: PersonaPlex, sizes: EngineSizes) -> None:
+        """Make all state and record the stages of a tick.
+
+        Args:
+            model: Loaded weights; their device and dtype are the engine's.
+            sizes: Fixed sizes; the slots of a group divide the slots.
+        """
+        num_slots, group_slots = sizes.num_slots, sizes.group_slots
+        assert num_slots % group_slots == 0, f"{num_slots=} is no multiple of {group_slots=}"
+        self.model = model
+        self.sizes = sizes
+        self._queue = PromptQueue(sizes.prompt_rows)
+        with torch.inference_mode():
+            state = EngineState(
+                lm=LmState.create(
+                    model.config,
+                    num_slots=num_slots,
+                    capacity=model.config.temporal_config.context + sizes.prompt_rows,
+                    device=model.device,
+                    kv_dtype=sizes.kv_dtype,
+                ),
+                encoder=model.mimi.encoder.init_state(num_slots, model.device),
+                decoder=model.mimi.decoder.init_state(num_slots, model.device),
+            )
+            self.state = state
+            groups = range(0, num_slots, group_slots)
+            stages = [
+                LiveStage.create(model, state.view(slice(first, first + group_slots)))
+                for first in groups
+            ]
+            self._live = [
+                _Group(first, LiveStaging.create(stage), Replay(stage.run, model.device))
+                for first, stage in zip(groups, stages, strict=True)
+            ]
+            prompt = PromptStage.create(model, state, num_rows=sizes.prompt_rows)
+            self._prompt = PromptStaging.create(prompt)
+            self._run_prompt = Replay(prompt.run, model.device)
+
+    @staticmethod
+    def load(settings: EngineSettings) -> "EngineCore":
+        """Load the model that ``settings`` name and make an engine of it. Blocks for long.
+
+        Raises:
+            CheckpointError: The model's files cannot be used.
+            ConfigError: Device, voices or slots cannot be used as set.
+        """
+        device = _find_device(settings.device)
+        dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
+        seed = parse_random_name(settings.model)
+        if seed is None:
+            model = load_personaplex(
+                settings.model, device=device, dtype=dtype, voices_dir=settings.voices_dir
+            )
+        else:
+            model = random_personaplex(seed, device=device, dtype=dtype)
+        kv_dtype = FP8 if settings.kv == "fp8" else dtype
+        sizes = choose_sizes(
+            model.config, device=device, kv_dtype=kv_dtype, num_slots=settings.slots
+        )
+        logger.info(
+            "engine sizes",
+            extra={
+                "slots": sizes.num_slots,
+                "window_gb": round(sizes.slot_bytes / 1e9, 2),
+                "prompt_rows": sizes.prompt_rows,
+            },
+        )
+        return EngineCore(model, sizes)
+
+    @property
+    def num_slots(self) -> int:
+        """Conversations at once."""
+        return self.sizes.num_slots
+
+    @property
+    def voices(self) -> tuple[str, ...]:
+        """Names of the voices."""
+        return self.model.voices.names
+
+    def prepare(self, voice: str, persona: str) -> PromptPlan:
+        """Lay out a system prompt. May be called from any thread; touches no device.
+
+        Args:
+            voice: Name of a voice.
+            persona: Text of the persona; empty for none.
+
+        Raises:
+            ConfigError: The voice is unknown, or the persona too long.
+        """
+        ids = self.model.tokenizer.encode(tag_persona(persona))
+        return build_prompt(self.model.config, self.model.voices.get(voice), ids)
+
+    def text_decoder(self) -> TextDecoder:
+        """Make the incremental text decoder of one session."""
+        return TextDecoder(self.model.tokenizer)
+
+    def open(self, slot: int, plan: PromptPlan, sampling: Sampling) -> None:
+        """Give a free slot to a new conversation and queue its prompt.
+
+        Args:
+            slot: Which slot; nothing of its former conversation is left.
+            plan: From ``prepare``.
+            sampling: With a seed set.
+        """
+        with torch.inference_mode():
+            self.state.lm.begin(
+                slot,
+                offset=plan.first_step,
+                tokens=plan.tokens,
+                provided=plan.provided,
+                sampling=sampling,
+            )
+            self.state.encoder.reset(slot)
+            self.state.decoder.reset(slot)
+        self._queue.add(slot, plan)
+
+    def close(self, slot: int) -> None:
+        """Take a slot back between ticks; it may be opened again at once."""
+        self._queue.drop(slot)
+
+    def tick(self, frames: Mapping[int, NDArray[np.int16] | None]) -> TickResult:
+        """Step the given slots, and run one batch of waiting prompt positions.
+
+        Args:
+            frames: For each slot to step, the user frame before this step, ``[1920]``; None for
+                a session's first step, which needs none.
+
+        Returns:
+            What the slots said and which openings are done. Blocks until it is on the host.
+        """
+        batch = self._queue.take()
+        with torch.inference_mode():
+            launched = [group.launch(frames) for group in self._live]
+            if batch is not None:
+                self._prompt.send(batch)
+                self._run_prompt()
+            steps = [
+                step
+                for group, rows in zip(self._live, launched, strict=True)
+                if rows
+                for step in group.staging.results(rows, group.first_slot)
+            ]
+        return TickResult(steps, [batch.slot] if batch is not None and batch.finishes else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A range of slots that is stepped as one batch."""
+
+    first_slot: int
+    staging: LiveStaging
+    run: Replay
+
+    def launch(self, frames: Mapping[int, NDArray[np.int16] | None]) -> list[int]:
+        """Queue a step of the group's slots among ``frames``; returns their rows."""
+        last_slot = self.first_slot + self.staging.exec_mask.shape[0]
+        members = {
+            slot - self.first_slot: pcm
+            for slot, pcm in frames.items()
+            if self.first_slot <= slot < last_slot
+        }
+        if members:
+            self.staging.send(members)
+            self.run()
+            self.staging.receive()
+        return list(members)
+
+
+def _find_device(name: str) -> torch.device:
+    if name == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            "device cuda was asked for, but this machine has no usable NVIDIA GPU; "
+            "use --device cpu or check the driver"
+        )
+    return torch.device(name)
