@@ -19,7 +19,8 @@ NUM_TOKEN_ROWS = 1 + NUM_CODEBOOKS
 
 def pcm16_to_float(pcm: NDArray[np.int16]) -> NDArray[np.float32]:
     """Scale 16-bit samples to [-1, 1), as the conformance data does (divide by 32,768)."""
-    return pcm.astype(np.float32) / np.float32(32768.0)
+    samples: NDArray[np.float32] = pcm.astype(np.float32) / np.float32(32768.0)
+    return samples
 
 
 def float_to_pcm16(samples: NDArray[np.float32]) -> NDArray[np.int16]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import torch
 
 from livekit_personaplex.audio import FRAME_SAMPLES, NUM_TOKEN_ROWS
+from livekit_personaplex.kernels.rows import Rows
 from livekit_personaplex.model.lm_state import LmState
 from livekit_personaplex.model.mimi import MimiState
 from livekit_personaplex.model.personaplex import PersonaPlex
-from livekit_personaplex.model.temporal import Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,20 +14,17 @@ from livekit_personaplex.model.lm import LanguageModel
 from livekit_personaplex.model.lm_weights import load_language_model
 from livekit_personaplex.model.mimi import Mimi, MimiEncoder
 from livekit_personaplex.model.mimi_weights import load_mimi
-from livekit_personaplex.model.text import TextTokenizer
+from livekit_personaplex.model.text import Pieces, TextTokenizer
 from livekit_personaplex.model.voice_library import load_voices
 from livekit_personaplex.model.voices import Voice
 from livekit_personaplex.model.weights import CheckpointReader
 
 
-class Tokenizer(Protocol):
+class Tokenizer(Pieces, Protocol):
     """Text to token ids and back, token by token."""
 
     def encode(self, text: str) -> list[int]:
         """Split text into token ids."""
-
-    def piece(self, token: int) -> str | bytes:
-        """Return what a token writes: text, or one byte of a character."""
 
 
 class Voices(Protocol):

@@ -4,6 +4,7 @@ Every tensor is drawn from a generator seeded by its name, and scaled so that ac
 their size through the layers: logits come out finite and varied, speech is noise.
 """
 
+import math
 import zlib
 from collections.abc import Mapping
 
@@ -26,7 +27,7 @@ class RandomSource:
             seed: Other seeds give other weights.
         """
         self._shapes = dict(shapes)
-        self._residual_scale = (2 * num_layers) ** -0.5
+        self._residual_scale = 1.0 / math.sqrt(2 * num_layers)
         self._seed = seed
 
     @property
@@ -54,20 +55,17 @@ class RandomSource:
         if name.endswith("embedding_sum"):
             return 1.0
         if name.startswith(("emb.", "text_emb.")):
-            return 17**-0.5
+            return 1.0 / math.sqrt(17)
         if name.startswith(("linears.", "text_linear.")):
-            return 3.0 * shape[-1] ** -0.5
-        if name.startswith("depformer_emb") or name.startswith("depformer_text_emb"):
+            return 3.0 / math.sqrt(shape[-1])
+        if name.startswith(("depformer_emb", "depformer_text_emb")):
             return 1.0
         if name.startswith("upsample."):
             return 0.7
         if "convtr" in name:
-            return (2.0 * shape[0]) ** -0.5
-        fan_in = 1
-        for size in shape[1:]:
-            fan_in *= size
+            return 1.0 / math.sqrt(2 * shape[0])
         residual = self._residual_scale if name.endswith(_RESIDUAL_ENDS) else 1.0
-        return residual * float(max(1, fan_in)) ** -0.5
+        return residual / math.sqrt(math.prod(shape[1:]))
 
 
 def _constant(name: str) -> float | None:

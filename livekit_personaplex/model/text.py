@@ -2,6 +2,7 @@
 
 import codecs
 from pathlib import Path
+from typing import Protocol
 
 import sentencepiece
 
@@ -62,6 +63,13 @@ class TextTokenizer:
         return piece.replace(_SPACE, " ")
 
 
+class Pieces(Protocol):
+    """What every token of a vocabulary writes."""
+
+    def piece(self, token: int) -> str | bytes:
+        """Return text, or one byte of a character."""
+
+
 class TextDecoder:
     """Turns one session's text tokens into text, piece by piece, never half a character.
 
@@ -69,7 +77,7 @@ class TextDecoder:
     first word is left out.
     """
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
+    def __init__(self, tokenizer: Pieces) -> None:
         """Begin a session's text."""
         self._tokenizer = tokenizer
         self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
