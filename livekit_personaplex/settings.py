@@ -15,7 +15,8 @@ PERSONAPLEX_TOKEN     bearer token of an engine on TCP
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ DTYPES = ("bfloat16", "float32")
 KV_DTYPES = ("same", "fp8")
 
 _PREFIX = "PERSONAPLEX_"
+_PRELOAD = "LIVEKIT_AGENTS_PRELOAD_LOCAL_INFERENCE"
 _NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "KV", "VOICES", "RECORD", "ENGINE", "TOKEN")
 
 
@@ -132,6 +134,29 @@ class EngineEndpoint:
         if "ENGINE" not in values:
             return None
         return cls(address=EngineAddress.parse(values["ENGINE"]), token=values.get("TOKEN"))
+
+
+@contextmanager
+def exported_to_jobs(endpoint: EngineEndpoint) -> Iterator[None]:
+    """Name an engine in this process's own environment, which LiveKit's job processes inherit.
+
+    Unless the operator said otherwise, LiveKit is also told not to load its own speech models into
+    them (244 MB): a duplex model uses none. On leaving everything is as it was.
+    """
+    additions = {f"{_PREFIX}ENGINE": str(endpoint.address)}
+    if endpoint.token is not None:
+        additions[f"{_PREFIX}TOKEN"] = endpoint.token
+    additions[_PRELOAD] = os.environ.get(_PRELOAD, "0")
+    before = {name: os.environ.get(name) for name in additions}
+    os.environ.update(additions)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def default_dtype(device: str) -> str:

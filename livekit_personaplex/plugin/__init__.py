@@ -1,0 +1,14 @@
+"""The LiveKit side: a duplex model for agents, and a worker that runs the engine. No torch.
+
+Importing it registers the plugin with LiveKit, so it belongs at the top of an agent's module.
+"""
+
+from livekit_personaplex.plugin.model import PersonaPlexModel
+from livekit_personaplex.plugin.registration import register
+from livekit_personaplex.plugin.server import PersonaPlexServer
+from livekit_personaplex.plugin.session import PersonaPlexSession
+from livekit_personaplex.plugin.usage import SessionStats
+
+__all__ = ["PersonaPlexModel", "PersonaPlexServer", "PersonaPlexSession", "SessionStats"]
+
+register()

@@ -48,7 +48,8 @@ def _downmix(frame: rtc.AudioFrame) -> NDArray[np.int16]:
     if frame.num_channels == 1:
         return samples
     channels = samples.reshape(-1, frame.num_channels).astype(np.float32)
-    return np.rint(channels.mean(axis=1)).astype(np.int16)
+    mono: NDArray[np.float32] = channels.mean(axis=1)
+    return np.rint(mono).astype(np.int16)
 
 
 def _new_resampler(rate_hz: int) -> rtc.AudioResampler:
