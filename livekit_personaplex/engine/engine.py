@@ -38,6 +38,7 @@ from livekit_personaplex.wire.stats import EngineStats
 
 PREPARE_THREADS = 2
 JOIN_TIMEOUT_S = 2.0
+STUCK_JOIN_TIMEOUT_S = 0.1
 
 
 class EnginePhase(Enum):
@@ -191,12 +192,14 @@ class Engine:
             session.fail(SessionClosedError("the engine is shutting down"))
 
     async def finish_stop(self) -> bool:
-        """End the core's thread and finish recordings. False: the core hangs."""
+        """End the core's thread and finish recordings. False: it hangs, or still loads."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         self._preparers.shutdown(wait=False, cancel_futures=True)
         self._thread.stop()
-        has_ended = await self._loop.run_in_executor(None, self._thread.join, JOIN_TIMEOUT_S)
+        is_stuck = self._core is None or self._thread.busy_s > self._settings.tick_timeout_s
+        timeout_s = STUCK_JOIN_TIMEOUT_S if is_stuck else JOIN_TIMEOUT_S
+        has_ended = await self._loop.run_in_executor(None, self._thread.join, timeout_s)
         if self._writes:
             await asyncio.wait(self._writes)
         return has_ended

@@ -169,7 +169,7 @@ class EngineSupervisor:
     def _private_address(self) -> EngineAddress:
         if self._folder is None:
             # The engine makes it, for its owner only, and removes it even when we are gone.
-            name = f"livekit-personaplex-{secrets.token_hex(8)}"
+            name = f"personaplex-{secrets.token_urlsafe(8)}"
             self._folder = Path(tempfile.gettempdir()) / name
         return EngineAddress(unix_path=str(self._folder / "engine.sock"))
 
