@@ -38,7 +38,9 @@ def read_archive(path: Path) -> Iterator[tuple[str, bytes]]:
                         content = archive.extractfile(member)
                         assert content is not None, f"{member.name} is a plain file"
                         yield PurePosixPath(member.name).name, content.read()
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+            while stream.read(tarfile.RECORDSIZE):
+                pass  # what follows the last member ends with the checksum
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error) as error:
         raise CheckpointError(
             f"{path} is no complete gzipped tar ({error}); download it again"
         ) from error

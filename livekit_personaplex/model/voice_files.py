@@ -5,6 +5,7 @@ Legend: F frames, T steps, E model width.
 
 import io
 import pickle
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -53,7 +54,9 @@ def read_saved_voice(name: str, content: bytes, config: PersonaPlexConfig) -> Vo
         ConfigError: It is no such file, was saved for another model, or runs code when loaded.
     """
     try:
-        saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about kinds of files that are refused anyway
+            saved = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except _UNPICKLING_FAULTS as error:
         raise ConfigError(
             f"voice {name} is no saved voice: only plain tensors are loaded ({_first_line(error)})"

@@ -1,7 +1,7 @@
 """Voices: what an agent's first seconds are forced to be, so that it sounds like someone."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,11 +42,12 @@ class VoiceLibrary:
         self._voices = dict(voices)
         self._recordings = dict(recordings)
         self._lock = threading.Lock()
-        self._names = sorted({voice.name for voice in voices.values()} | recordings.keys())
+        self._names = tuple(sorted({voice.name for voice in voices.values()} | recordings.keys()))
 
-    def __iter__(self) -> Iterator[str]:
-        """Iterate over the names to choose from, sorted."""
-        return iter(self._names)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names to choose from, sorted."""
+        return self._names
 
     def get(self, name: str) -> Voice:
         """Look up a voice; a recording that has a saved form is encoded at its first use.
