@@ -48,7 +48,7 @@ def converse(
     sampling: Sampling,
     frames: Sequence[NDArray[np.int16]],
     *,
-    on_frame: Callable[[], None] = lambda: None,
+    on_frame: Callable[[], object] = lambda: None,
 ) -> OfflineConversation:
     """Hold one conversation in the core's first slot and give the slot back.
 
