@@ -111,9 +111,12 @@ class EngineSettings:
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
     def child_environment(self) -> dict[str, str]:
-        """Give the environment of an engine process of ours: our own, and the token."""
-        token = {} if self.token is None else {f"{_PREFIX}TOKEN": self.token}
-        return {**os.environ, **token}
+        """Give the environment of an engine process of these settings.
+
+        It is ours without what is set here, and the token, which is not for a command line.
+        """
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(_PREFIX)}
+        return environ if self.token is None else {**environ, f"{_PREFIX}TOKEN": self.token}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -53,7 +53,7 @@ def main() -> int:
         announce(EngineAddress.parse(address))
         time.sleep(3600)
     log_to_stderr()
-    settings = EngineSettings(listen=EngineAddress.parse(address), tick_timeout_s=0.3)
+    settings = EngineSettings.from_env(listen=EngineAddress.parse(address), tick_timeout_s=0.3)
     try:
         return run_engine(
             settings,

@@ -63,8 +63,8 @@ async def supervised(*behaviours: str) -> AsyncIterator[tuple[EngineSupervisor, 
         await engine.stop()
 
 
-async def is_served(address: EngineAddress) -> bool:
-    session = await EngineSession.open(address, REQUEST)
+async def is_served(address: EngineAddress, token: str | None = None) -> bool:
+    session = await EngineSession.open(address, REQUEST, token=token)
     frame = await session.receive()
     await session.aclose()
     return frame.step == 0
@@ -156,6 +156,23 @@ def test_an_engine_that_is_killed_is_started_again_at_the_same_address() -> None
             assert (engine.address, engine.num_restarts) == (address, 1)
             assert engine.pid != pid and await is_served(address)
         assert states[2:] == [EngineState.RESTARTING, EngineState.READY, EngineState.STOPPED]
+
+    asyncio.run(run())
+
+
+def test_an_engine_on_tcp_gets_its_token_and_keeps_the_port_it_chose() -> None:
+    async def run() -> None:
+        settings = EngineSettings(listen=EngineAddress(host="127.0.0.1"), token="secret")
+        engine = EngineSupervisor(settings, command=behave("fine"))
+        try:
+            address = await engine.start()
+            assert address.port != 0 and await is_served(address, engine.token)
+            assert engine.pid is not None
+            os.kill(engine.pid, signal.SIGKILL)
+            await wait_for(lambda: engine.num_restarts == 1)
+            assert engine.address == address and await is_served(address, "secret")
+        finally:
+            await engine.stop()
 
     asyncio.run(run())
 
