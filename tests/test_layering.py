@@ -25,7 +25,8 @@ MAY_USE = {
     "settings": {"wire"},
     "plugin": {"plugin", "wire"},
     "demo": {"demo", "wire"},
-    "cli": {"cli", "demo", "engine", "model", "wire"},
+    "bench": {"bench", "engine", "model", "layers", "kernels", "wire"},
+    "cli": {"cli", "demo", "bench", "engine", "model", "layers", "kernels", "wire"},
 }
 """Rooms and what they may use beside the shared modules: the plugin and the demo stand on the wire;
 across the process border the engine stands on model, layers and kernels."""

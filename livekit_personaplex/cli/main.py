@@ -34,6 +34,7 @@ class Command:
 COMMANDS = (
     Command("serve", "run an engine that calls connect to", "livekit_personaplex.cli.serve"),
     Command("offline", "talk to the model with a recording", "livekit_personaplex.cli.offline"),
+    Command("bench", "measure an engine", "livekit_personaplex.cli.bench"),
     Command("demo", "hold one call on this machine", "livekit_personaplex.cli.demo"),
 )
 

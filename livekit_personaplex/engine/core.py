@@ -79,18 +79,10 @@ class EngineCore:
             CheckpointError: The model's files cannot be used.
             ConfigError: Device, voices or slots cannot be used as set.
         """
-        device = _find_device(settings.device)
-        dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
-        seed = parse_random_name(settings.model)
-        if seed is None:
-            model = load_personaplex(
-                settings.model, device=device, dtype=dtype, voices_dir=settings.voices_dir
-            )
-        else:
-            model = random_personaplex(seed, device=device, dtype=dtype)
-        kv_dtype = FP8 if settings.kv == "fp8" else dtype
+        model = load_model(settings)
+        kv_dtype = FP8 if settings.kv == "fp8" else model.dtype
         sizes = choose_sizes(
-            model.config, device=device, kv_dtype=kv_dtype, num_slots=settings.slots
+            model.config, device=model.device, kv_dtype=kv_dtype, num_slots=settings.slots
         )
         logger.info(
             "engine sizes",
@@ -177,6 +169,12 @@ class EngineCore:
             ]
         return TickResult(steps, [batch.slot] if batch is not None and batch.finishes else [])
 
+    def replay_live(self) -> None:
+        """Step what the last tick stepped again, as a benchmark does. Does not wait."""
+        with torch.inference_mode():
+            for group in self._live:
+                group.run()
+
 
 @dataclass(frozen=True, slots=True)
 class _Group:
@@ -199,6 +197,23 @@ class _Group:
             self.run()
             self.staging.receive()
         return list(members)
+
+
+def load_model(settings: EngineSettings) -> PersonaPlex:
+    """Load the model that ``settings`` name. Blocks for long.
+
+    Raises:
+        CheckpointError: The model's files cannot be used.
+        ConfigError: Device or voices cannot be used as set.
+    """
+    device = _find_device(settings.device)
+    dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
+    seed = parse_random_name(settings.model)
+    if seed is not None:
+        return random_personaplex(seed, device=device, dtype=dtype)
+    return load_personaplex(
+        settings.model, device=device, dtype=dtype, voices_dir=settings.voices_dir
+    )
 
 
 def _find_device(name: str) -> torch.device:

@@ -1,0 +1,204 @@
+"""Many callers on a running engine, in real time: what they see from their side of the wire.
+
+Every caller sends a frame each 80 ms, at its own phase and with jitter, and hears agent frames.
+An agent frame that takes longer than 80 ms after the user frame it waits for is a missed deadline.
+Callers come and go all the time. Needs the wire only: no torch, no GPU on this side.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES
+from livekit_personaplex.bench.figures import percentiles_ms
+from livekit_personaplex.errors import CapacityError, PersonaPlexError
+from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.wire.address import EngineAddress
+from livekit_personaplex.wire.client import EngineSession, fetch_stats, fetch_voices
+from livekit_personaplex.wire.protocol import OpenRequest
+
+_NUM_FRAMES = 64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PacedLoad:
+    """What callers do.
+
+    Attributes:
+        address: Of the engine.
+        token: For an engine on TCP.
+        callers: How many talk at a time.
+        duration_s: For how long.
+        mean_call_s: Callers leave after about this long and others come; None: they all stay.
+        jitter_ms: Frames are late by up to this much, evenly distributed.
+        persona_words: Length of the personas.
+    """
+
+    address: EngineAddress
+    token: str | None
+    callers: int
+    duration_s: float
+    mean_call_s: float | None
+    jitter_ms: float
+    persona_words: int = 60
+
+
+@dataclass(slots=True)
+class _Seen:
+    latencies_s: list[float] = field(default_factory=list)
+    opens_s: list[float] = field(default_factory=list)
+    calls: int = 0
+    refused: int = 0
+    failed: int = 0
+    lost_frames: int = 0
+    late_sends: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PacedFigures:
+    """What all callers saw together.
+
+    Attributes:
+        callers: At a time.
+        duration_s: For how long.
+        calls: Calls that were opened.
+        frames: Agent frames that came.
+        p50_ms: From a user frame sent to its agent frame received.
+        p99_ms: Likewise.
+        max_ms: Likewise.
+        missed_deadlines: Agent frames that took longer than 80 ms.
+        lost_frames: Agent frames that never came within a second of the call's end.
+        dropped_frames: User frames that the engine dropped.
+        refused: Calls refused.
+        failed: Calls that ended with an error.
+        open_p50_ms: From asking for a call until it was ready.
+        open_max_ms: Likewise.
+        late_sends: Frames that this client sent over 10 ms late: its own fault.
+    """
+
+    callers: int
+    duration_s: float
+    calls: int
+    frames: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    missed_deadlines: int
+    lost_frames: int
+    dropped_frames: int
+    refused: int
+    failed: int
+    open_p50_ms: float
+    open_max_ms: float
+    late_sends: int
+
+    def as_json(self) -> dict[str, float | int]:
+        """Give the figures as the results file keeps them."""
+        return asdict(self)
+
+
+async def measure_paced(load: PacedLoad) -> PacedFigures:
+    """Run the load against a running engine.
+
+    Raises:
+        EngineError: The engine cannot be reached.
+    """
+    before = await fetch_stats(load.address, token=load.token)
+    voices = await fetch_voices(load.address, token=load.token)
+    seen = _Seen()
+    ends_s = time.monotonic() + load.duration_s
+    await asyncio.gather(
+        *(_keep_calling(load, number, voices, ends_s, seen) for number in range(load.callers))
+    )
+    after = await fetch_stats(load.address, token=load.token)
+    p50_ms, p99_ms, max_ms = percentiles_ms(seen.latencies_s)
+    open_p50_ms, _, open_max_ms = percentiles_ms(seen.opens_s)
+    return PacedFigures(
+        callers=load.callers,
+        duration_s=load.duration_s,
+        calls=seen.calls,
+        frames=len(seen.latencies_s),
+        p50_ms=p50_ms,
+        p99_ms=p99_ms,
+        max_ms=max_ms,
+        missed_deadlines=sum(latency_s > FRAME_S for latency_s in seen.latencies_s),
+        lost_frames=seen.lost_frames,
+        dropped_frames=after.dropped_frames - before.dropped_frames,
+        refused=seen.refused,
+        failed=seen.failed,
+        open_p50_ms=open_p50_ms,
+        open_max_ms=open_max_ms,
+        late_sends=seen.late_sends,
+    )
+
+
+async def _keep_calling(
+    load: PacedLoad, number: int, voices: Sequence[str], ends_s: float, seen: _Seen
+) -> None:
+    """One caller after another, until the end."""
+    rng = random.Random(number)
+    await asyncio.sleep(rng.random() * 2 * FRAME_S + number * 0.02)
+    while time.monotonic() < ends_s:
+        call_s = ends_s - time.monotonic()
+        if load.mean_call_s is not None:
+            call_s = min(call_s, rng.expovariate(1 / load.mean_call_s) + 1.0)
+        request = OpenRequest(
+            voice=rng.choice(voices),
+            persona=" ".join(["word"] * load.persona_words),
+            sampling=Sampling(seed=rng.getrandbits(32)),
+        )
+        try:
+            began_s = time.monotonic()
+            session = await EngineSession.open(load.address, request, token=load.token)
+            seen.opens_s.append(time.monotonic() - began_s)
+        except CapacityError:
+            seen.refused += 1
+            await asyncio.sleep(rng.random())
+            continue
+        seen.calls += 1
+        try:
+            await _talk(session, load, call_s, rng, seen)
+        except PersonaPlexError:
+            seen.failed += 1
+        finally:
+            await session.aclose()
+
+
+async def _talk(
+    session: EngineSession, load: PacedLoad, call_s: float, rng: random.Random, seen: _Seen
+) -> None:
+    num_frames = max(1, int(call_s / FRAME_S))
+    sent_s: list[float] = []
+    listener = asyncio.create_task(_listen(session, sent_s, num_frames, seen))
+    noise = np.random.default_rng(rng.getrandbits(32))
+    frames = noise.normal(0, 3000, (_NUM_FRAMES, FRAME_SAMPLES)).astype(np.int16)
+    began_s = time.monotonic()
+    for number in range(num_frames):
+        due_s = began_s + (number + 1) * FRAME_S + rng.random() * load.jitter_ms / 1e3
+        await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+        seen.late_sends += time.monotonic() - due_s > 0.01
+        sent_s.append(time.monotonic())
+        session.send_frame(frames[number % _NUM_FRAMES].tobytes())
+    try:
+        await asyncio.wait_for(listener, timeout=1.0)
+    except asyncio.TimeoutError:
+        pass
+
+
+async def _listen(
+    session: EngineSession, sent_s: Sequence[float], num_frames: int, seen: _Seen
+) -> None:
+    """Time agent frames 1 to ``num_frames``; frame 0 waits for nobody."""
+    heard = 0
+    try:
+        while heard < num_frames:
+            frame = await session.receive()
+            if frame.step > 0:
+                heard += 1
+                seen.latencies_s.append(time.monotonic() - sent_s[frame.step - 1])
+    finally:
+        seen.lost_frames += num_frames - heard
