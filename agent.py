@@ -6,8 +6,6 @@ It answers calls that are dispatched to "personaplex"; a call's metadata may cho
 persona, a seed: {"voice": "NATM1", "persona": "You are Bob.", "seed": 7, "temperature": 0.7}.
 """
 
-import asyncio
-
 from livekit.agents import Agent, AgentSession, CloseEvent, JobContext, cli
 from livekit.agents.voice import room_io
 
@@ -28,6 +26,7 @@ ROOM = room_io.RoomOptions(
         auto_gain_control=False,  # phones and browsers have theirs; a second one raises echo
     ),
     audio_output=room_io.AudioOutputOptions(sample_rate=24_000),  # nothing to convert
+    close_on_disconnect=False,  # who reloads the page finds the call again; an empty room ends it
 )
 
 
@@ -36,6 +35,7 @@ async def talk(ctx: JobContext) -> None:
     call = model.for_call(ctx.job.metadata)
     session = AgentSession(
         llm=call,
+        turn_handling={"turn_detection": "realtime_llm"},  # the model takes turns by itself
         vad=None,  # the plugin itself tells LiveKit when the caller speaks
         aec_warmup_duration=None,  # the default makes the model deaf while it speaks at first
         user_away_timeout=None,  # a silent caller is no event here
@@ -51,13 +51,9 @@ async def talk(ctx: JobContext) -> None:
         room_options=ROOM,
         session_host=False,  # otherwise anyone in the room may read and steer the session
     )
-    if not ctx.is_fake_job():  # the console has no room to wait for
-        try:
-            await asyncio.wait_for(session.room_io.wait_for_ready(), JOIN_TIMEOUT_S)
-        except asyncio.TimeoutError:
-            ctx.shutdown(reason="nobody joined")
-            return
-    call.arm()  # the model's time begins now: what it says is heard
+    # the model's time begins here; what it said earlier would be played late, as all that follows
+    if not await call.arm_when_heard(session, timeout_s=JOIN_TIMEOUT_S):
+        ctx.shutdown(reason="nobody joined")  # frees the slot
 
 
 if __name__ == "__main__":

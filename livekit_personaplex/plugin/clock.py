@@ -22,8 +22,9 @@ MIN_GRACE_S = 0.02
 """What event loops and networks are late by in good health."""
 MAX_PIECE_S = 0.1
 """Pieces of audio up to this length come regularly; longer ones are exceptions."""
-MAX_DRIFT = 5e-4
-"""How much faster than ours the clock of a sound card may run."""
+SETTLING = 0.02
+"""Audio that was late, and a sound card that runs fast, push the model's time ahead of ours. By
+this share of every frame it settles back."""
 
 
 class UserClock:
@@ -72,7 +73,7 @@ class UserClock:
         while len(self._pending) >= FRAME_SAMPLES:
             frames.append(self._pending[:FRAME_SAMPLES])
             self._pending = self._pending[FRAME_SAMPLES:]
-            self._heard_until_s += FRAME_S * (1 - MAX_DRIFT)
+            self._heard_until_s += FRAME_S * (1 - SETTLING)
         if frames:
             self._follows_audio = True
             pending_s = len(self._pending) / SAMPLE_RATE_HZ

@@ -50,9 +50,9 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._gave_way = False
 
-    def start(self) -> None:
-        """Let the model's time begin now."""
-        self.clock = UserClock(now_s=self._loop.time())
+    def start(self, *, heard_s: float = 0.0) -> None:
+        """Let the model's time begin now, or with audio that has just come and took `heard_s`."""
+        self.clock = UserClock(now_s=self._loop.time() - heard_s)
         self._set_timer(self.clock.deadline_s)
 
     def push(self, frame: rtc.AudioFrame) -> None:

@@ -1,7 +1,10 @@
 """What an agent is given: ``AgentSession(llm=PersonaPlexModel(voice="NATF2"))``."""
 
-from livekit.agents import llm
+from typing import Any
 
+from livekit.agents import AgentSession, llm
+
+from livekit_personaplex.plugin.arming import wait_until_heard
 from livekit_personaplex.plugin.gate import TagGate
 from livekit_personaplex.plugin.options import PersonaPlexOptions
 from livekit_personaplex.plugin.session import PersonaPlexSession
@@ -36,7 +39,7 @@ class PersonaPlexModel(llm.DuplexModel):
             persona: Who the agent is, instead of ``Agent(instructions=...)``.
             sampling: How tokens are drawn; NVIDIA's settings by default.
             auto_arm: True: the model's time begins with the caller's first audio. False: it begins
-                when `arm` is called, as an agent in a room should once its own audio can be heard.
+                with `arm_when_heard`, the right thing in a room, or with `arm`.
             output_prebuffer_ms: Head start of each stretch of speech, against gaps in playback.
             min_silence_ms: Silence that ends the agent's utterance.
             engine: Address of the engine, ``unix:PATH`` or ``HOST:PORT``; by default the one of
@@ -95,11 +98,27 @@ class PersonaPlexModel(llm.DuplexModel):
         model._options = self._options.with_metadata(metadata)
         return model
 
+    async def arm_when_heard(self, session: AgentSession[Any], *, timeout_s: float) -> bool:
+        """Let the model's time begin as soon as a caller is there and hears it.
+
+        What a model says before that is played late, and everything after it as well.
+
+        Args:
+            session: The session, started.
+            timeout_s: How long to wait for somebody to join.
+
+        Returns:
+            False: nobody joined in time, or the session was closed; then nothing was armed.
+        """
+        is_heard = await wait_until_heard(session, timeout_s=timeout_s)
+        if is_heard:
+            self.arm()
+        return is_heard
+
     def arm(self) -> None:
         """Let the model's time begin, in every session of this model, also in later ones.
 
-        In a room: once the agent's own audio can be heard, ``session.room_io.wait_for_ready()``.
-        What the model says before that would be played late. Idempotent.
+        For one call's model, on that call's event loop. Idempotent.
         """
         self._is_armed = True
         for session in self._sessions:

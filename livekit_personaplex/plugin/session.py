@@ -104,12 +104,7 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         `PersonaPlexModel.arm` does it for every session of a call.
         """
         self._is_armed = True
-        if self._engine is None or self._listener.clock is not None or self._is_over:
-            return
-        self._listener.start()
-        early, self._early = self._early, []
-        for frame in early:
-            self._speaker.speak(frame)
+        self._begin()
 
     # LiveKit's contract
 
@@ -131,7 +126,8 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
             if not self._options.auto_arm:
                 self._warn_when_unarmed(frame.duration)
                 return
-            self.arm()
+            self._is_armed = True
+            self._begin(heard_s=frame.duration)
         try:
             self._listener.push(frame)
         except Exception as error:
@@ -250,7 +246,15 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         )
         self._receiver = asyncio.create_task(self._receive(engine), name="personaplex receiver")
         if self._is_armed:
-            self.arm()
+            self._begin()
+
+    def _begin(self, *, heard_s: float = 0.0) -> None:
+        if self._engine is None or self._listener.clock is not None or self._is_over:
+            return
+        self._listener.start(heard_s=heard_s)
+        early, self._early = self._early, []
+        for frame in early:
+            self._speaker.speak(frame)
 
     def _send(self, pcm: bytes) -> None:
         if self._is_over:
@@ -325,6 +329,6 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         before_s, self._unarmed_s = self._unarmed_s, self._unarmed_s + pushed_s
         if before_s < UNARMED_WARNING_S <= self._unarmed_s:
             logger.warning(
-                "the caller has been talking for 10 s to a model that is not armed; call arm() on "
-                "the model once the room is ready, or leave auto_arm on"
+                "the caller has been talking for 10 s to a model that is not armed; call "
+                "arm_when_heard() on the model, or leave auto_arm on"
             )
