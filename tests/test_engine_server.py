@@ -347,6 +347,9 @@ def test_tcp_asks_for_its_token_everywhere_but_at_the_health_check(tmp_path: Pat
                 with pytest.raises(ConfigError, match="refused the token"):
                     await fetch_stats(running.address, token=token)
             assert await health_status(running) == 200
+            for header in (b"s3", b"Bearer \xff\xfe", b"bearer s3", b"Basic s3"):
+                assert b"401 Unauthorized" in await raw_request(running, header)
+            assert b"200 OK" in await raw_request(running, b"Bearer s3")
             session = await running.open(token="s3")
             assert len(await talk(session, user_frames(2))) == 3
             await session.aclose()
@@ -458,6 +461,16 @@ async def health_status(running: RunningEngine) -> int:
         async with http.get(running.address.url("/health")) as response:
             assert (await response.json())["ready"] == (response.status == 200)
             return response.status
+
+
+async def raw_request(running: RunningEngine, authorization: bytes) -> bytes:
+    """Ask for the counters with a header that no client of ours would send."""
+    reader, writer = await asyncio.open_connection(running.address.host, running.address.port)
+    writer.write(b"GET /stats HTTP/1.1\r\nHost: e\r\nConnection: close\r\nAuthorization: ")
+    writer.write(authorization + b"\r\n\r\n")
+    answer = await asyncio.wait_for(reader.read(), 5.0)
+    writer.close()
+    return answer
 
 
 def assert_event(event: threading.Event) -> None:

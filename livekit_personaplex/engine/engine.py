@@ -168,7 +168,7 @@ class Engine:
         """Leave a session's user frame for the next tick."""
         num_dropped = self._thread.push(session.session_id, frame)
         session.num_dropped += num_dropped
-        self.counters.dropped_frames += num_dropped
+        self.counters.add_dropped(num_dropped)
 
     def close(self, session: Session) -> None:
         """Take a session's slot back, whatever it is doing; `Session.freed` follows. Idempotent."""
@@ -232,6 +232,7 @@ class Engine:
                 self._slots.mark_live(session.slot)
                 session.tell_ready()
                 self.counters.opened += 1
+                logger.debug("session ready", extra={"session": session_id, "slot": session.slot})
         for step in event.report.steps:
             session = self._sessions[step.session_id]
             if not session.is_closing:
@@ -250,6 +251,14 @@ class Engine:
         self._slots.free(session.slot)
         del self._sessions[session.session_id]
         session.freed.set()
+        logger.debug(
+            "session over",
+            extra={
+                "session": session.session_id,
+                "frames": session.num_frames,
+                "dropped": session.num_dropped,
+            },
+        )
         if session.recording is not None:
             self._write(session, session.recording)
 

@@ -66,8 +66,8 @@ class EngineServer:
     @web.middleware
     async def _check_token(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if self._token is not None and request.path != HEALTH_PATH:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ")
-            if not hmac.compare_digest(given.encode(), self._token.encode()):
+            given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
+            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
                 raise web.HTTPUnauthorized(text="this engine needs its token as a bearer token")
         return await handler(request)
 

@@ -10,7 +10,27 @@ from livekit_personaplex.log import logger
 
 WINDOW_TICKS = 1_000
 """Ticks that the percentiles look back on."""
-OVERRUN_LOG_S = 10.0
+WARNING_PERIOD_S = 10.0
+
+
+class ThrottledWarning:
+    """A warning about something that may happen at every tick: told now and then, with a count."""
+
+    def __init__(self, message: str, clock_s: Callable[[], float]) -> None:
+        """Make a warning that was never told."""
+        self._message = message
+        self._clock_s = clock_s
+        self._told_s = -math.inf
+        self._count = 0
+
+    def add(self, count: int) -> None:
+        """It happened `count` times more."""
+        self._count += count
+        now_s = self._clock_s()
+        if now_s - self._told_s >= WARNING_PERIOD_S:
+            logger.warning(self._message, extra={"count": self._count})
+            self._told_s = now_s
+            self._count = 0
 
 
 class EngineCounters:
@@ -31,8 +51,12 @@ class EngineCounters:
         self.failed = 0
         self._clock_s = clock_s
         self._began_s = clock_s()
-        self._told_s = -math.inf
-        self._num_untold = 0
+        self._overrun_warning = ThrottledWarning(
+            "ticks take longer than a frame lasts; use fewer slots or a faster device", clock_s
+        )
+        self._drop_warning = ThrottledWarning(
+            "user frames come faster than ticks take them; the oldest are dropped", clock_s
+        )
         self._durations_s: deque[float] = deque(maxlen=WINDOW_TICKS)
 
     @property
@@ -46,8 +70,13 @@ class EngineCounters:
         self._durations_s.append(tick_s)
         if tick_s > FRAME_S:
             self.overruns += 1
-            self._num_untold += 1
-            self._tell_overruns()
+            self._overrun_warning.add(1)
+
+    def add_dropped(self, num_frames: int) -> None:
+        """Count user frames that a full backlog pushed out."""
+        if num_frames:
+            self.dropped_frames += num_frames
+            self._drop_warning.add(num_frames)
 
     def tick_ms(self, *quantiles: float) -> list[float]:
         """Give quantiles of the latest ticks in milliseconds; 0 when there were none."""
@@ -56,14 +85,3 @@ class EngineCounters:
             return [0.0 for _ in quantiles]
         last = len(ordered) - 1
         return [round(ordered[math.ceil(q * last)] * 1e3, 3) for q in quantiles]
-
-    def _tell_overruns(self) -> None:
-        now_s = self._clock_s()
-        if now_s - self._told_s < OVERRUN_LOG_S:
-            return
-        logger.warning(
-            "ticks take longer than a frame lasts; use fewer slots or a faster device",
-            extra={"overruns": self._num_untold, "latest_ms": round(self._durations_s[-1] * 1e3)},
-        )
-        self._told_s = now_s
-        self._num_untold = 0
