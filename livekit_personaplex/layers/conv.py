@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+_FEW_ROWS = 4
+
 
 class ConvTails:
     """The tails of all convolutions of a network during one pass, in the order they run."""
@@ -89,9 +91,7 @@ class CausalConv1d:
         """
         batch, length, channels = x.shape
         if self.tail_size == 0:
-            return F.linear(
-                x.reshape(batch, -1, self.kernel_size * channels), self.weight, self.bias
-            )
+            return F.linear(x, self.weight, self.bias)
         context = self.kernel_size - self.stride
         tail = tails.take().view(batch, context, channels)
         if starts is not None:
@@ -147,7 +147,7 @@ class CausalConvTranspose1d:
             ``[B, T * S, O] float32``, a tensor of its own.
         """
         batch, length, _ = x.shape
-        parts = F.linear(x, self.weight, self.bias).view(batch, length, 2, -1)
+        parts = _widen(x, self.weight, self.bias).view(batch, length, 2, -1)
         return _overlap_add(parts, tails).view(batch, length * self.stride, -1)
 
 
@@ -178,6 +178,19 @@ class DepthwiseUpsample:
         batch, length, channels = x.shape
         parts = (x.unsqueeze(2) * self.weight).reshape(batch, length, 2, -1)
         return _overlap_add(parts, tails).view(batch, length * self.stride, channels)
+
+
+def _widen(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Apply a linear layer with many more outputs than inputs to ``[B, T, I]``.
+
+    For the few rows that one stream has, a CPU forms the product the other way round: it then
+    reads the weight once instead of repacking it.
+    """
+    batch, length, inputs = x.shape
+    if not x.is_cpu or batch * length > _FEW_ROWS:
+        return F.linear(x, weight, bias)
+    product = torch.mm(weight, x.reshape(-1, inputs).t()).t()
+    return product.add(bias).reshape(batch, length, -1)
 
 
 def _overlap_add(parts: torch.Tensor, tails: ConvTails) -> torch.Tensor:
