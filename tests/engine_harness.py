@@ -33,7 +33,7 @@ class RunningEngine:
         return await EngineSession.open(self.address, request, **options)
 
     async def wait_unused(self) -> None:
-        """Wait until every slot is free; AssertionError when that takes longer than 5 s."""
+        """Wait until every slot is free; AssertionError when that takes too long."""
         await wait_for(lambda: self.engine.stats().used == 0)
 
 
@@ -73,7 +73,7 @@ def said(frames: list[AgentFrame]) -> Expected:
     )
 
 
-async def wait_for(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+async def wait_for(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
     """Wait for what other tasks do; AssertionError when they do not."""
     end_s = asyncio.get_running_loop().time() + timeout_s
     while not condition():

@@ -152,7 +152,7 @@ def user_frames(count: int, *, seed: int = 0) -> list[bytes]:
     return [frame.tobytes() for frame in pcm]
 
 
-def wait_until(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+def wait_until(condition: Callable[[], bool], *, timeout_s: float = 20.0) -> None:
     """Wait for what another thread or process does; AssertionError when it does not."""
     end_s = time.monotonic() + timeout_s
     while not condition():

@@ -190,7 +190,7 @@ def test_a_frozen_engine_is_found_out_by_its_silence(
         async with scripted_engine(tmp_path, stall) as address:
             session = await EngineSession.open(address, REQUEST)
             with pytest.raises(EngineDiedError):
-                await asyncio.wait_for(session.receive(), 5.0)
+                await asyncio.wait_for(session.receive(), 20.0)
             await session.aclose()
 
     asyncio.run(run())

@@ -66,7 +66,7 @@ def test_an_engine_stops_as_told_says_goodbye_and_leaves_nothing(
     with engine_process(tmp_path, "fine", *options) as (process, address):
         wait_ready(process, address)
         asyncio.run(talk_till_the_end(process, address))
-        assert process.wait(5.0) == EXIT_STOPPED
+        assert process.wait(20.0) == EXIT_STOPPED
     assert list(tmp_path.iterdir()) == []
 
 
@@ -84,7 +84,7 @@ def test_an_engine_with_a_parent_ignores_the_signals_of_its_terminal(tmp_path: P
             process.send_signal(told_by)
         asyncio.run(talk(address))
         assert process.poll() is None
-        process.communicate(timeout=5.0)  # closes its standard input
+        process.communicate(timeout=20.0)  # closes its standard input
         assert process.returncode == EXIT_STOPPED
 
 
@@ -112,7 +112,7 @@ def test_a_bad_tick_ends_the_process_after_telling_every_client(
     with engine_process(tmp_path, behaviour) as (process, address):
         wait_ready(process, address)
         asyncio.run(talk_till_the_end(address))
-        _, written = process.communicate(timeout=8.0)
+        _, written = process.communicate(timeout=20.0)
     assert process.returncode == EXIT_FAILED
     assert log in written
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +129,7 @@ def test_a_model_that_does_not_load_is_said_and_leaves_nothing(
     tmp_path: Path, behaviour: str, told: str, has_traceback: bool
 ) -> None:
     with engine_process(tmp_path, behaviour) as (process, _):
-        output, written = process.communicate(timeout=8.0)
+        output, written = process.communicate(timeout=20.0)
     assert (process.returncode, output) == (2, "")
     assert written.rstrip().endswith(told)
     assert ("Traceback" in written) == has_traceback
@@ -142,7 +142,7 @@ def test_an_engine_told_to_stop_while_it_loads_does_not_wait_for_the_model(tmp_p
         while not socket_path.exists():
             assert process.poll() is None
         process.terminate()
-        assert process.wait(8.0) == EXIT_STOPPED
+        assert process.wait(20.0) == EXIT_STOPPED
     assert list(tmp_path.iterdir()) == []
 
 
@@ -150,7 +150,7 @@ def test_a_second_engine_on_the_same_path_is_refused_before_it_loads(tmp_path: P
     with engine_process(tmp_path, "fine") as (first, address):
         wait_ready(first, address)
         with engine_process(tmp_path, "slow") as (second, _):
-            _, written = second.communicate(timeout=8.0)
+            _, written = second.communicate(timeout=20.0)
             assert second.returncode == 2
             assert "an engine listens there; stop it" in written
         assert first.poll() is None
@@ -160,7 +160,7 @@ def test_what_is_logged_carries_its_values_and_nothing_personal(tmp_path: Path) 
     with engine_process(tmp_path, "fine") as (process, address):
         wait_ready(process, address)
         process.terminate()
-        _, written = process.communicate(timeout=8.0)
+        _, written = process.communicate(timeout=20.0)
     assert "WARNING livekit_personaplex: a warning of the engine slots=2\n" in written
     assert f"INFO livekit_personaplex: engine ready address={address}\n" in written
     assert "Zoe" not in written

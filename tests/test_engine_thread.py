@@ -36,7 +36,7 @@ class Harness:
         self.thread.open(session_id, slot, core.prepare(voice, ""), Sampling(seed=1))
 
     def next(self) -> CoreEvent:
-        return self.events.get(timeout=5.0)
+        return self.events.get(timeout=20.0)
 
     def next_tick(self) -> CoreTicked:
         event = self.next()
@@ -58,7 +58,7 @@ def running(core: FakeCore) -> Iterator[Harness]:
         yield harness
     finally:
         harness.thread.stop()
-        assert harness.thread.join(5.0)
+        assert harness.thread.join(20.0)
 
 
 def test_a_session_opens_steps_and_says_what_its_input_makes_of_it() -> None:
@@ -164,7 +164,7 @@ def test_a_tick_that_raises_ends_the_thread_and_is_logged(caplog: pytest.LogCapt
         harness.open(core, "ann", 0)
         event = harness.next()
         assert isinstance(event, CoreFailed) and str(event.error) == "device lost"
-        assert harness.thread.join(5.0)
+        assert harness.thread.join(20.0)
         assert "device lost" in caplog.text
 
 
@@ -179,7 +179,7 @@ def test_loading_that_fails_on_purpose_is_reported_without_a_traceback(
         harness.thread.start()
         event = harness.next()
     assert isinstance(event, CoreFailed) and isinstance(event.error, CheckpointError)
-    assert harness.thread.join(5.0)
+    assert harness.thread.join(20.0)
     assert caplog.text == ""
 
 
@@ -202,4 +202,4 @@ def test_a_hanging_tick_shows_its_age() -> None:
 
 
 def assert_event(event: threading.Event) -> None:
-    assert event.wait(5.0)
+    assert event.wait(20.0)

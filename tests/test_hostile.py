@@ -51,7 +51,7 @@ async def attacked_engine(folder: Path, *, num_slots: int = 2) -> AsyncIterator[
             while not is_over or len(sent) < 20:
                 sent.append(frames[len(sent) % 20])
                 neighbour.send_frame(sent[-1])
-                received.append(await asyncio.wait_for(neighbour.receive(), 5.0))
+                received.append(await asyncio.wait_for(neighbour.receive(), 20.0))
                 await asyncio.sleep(0.002)
 
         talking = asyncio.create_task(talk_on())
@@ -78,7 +78,7 @@ class RawClient:
         )
 
     async def expect_ready(self) -> None:
-        assert isinstance(unpack_reply(await self.ws.receive_str(timeout=5.0)), Ready)
+        assert isinstance(unpack_reply(await self.ws.receive_str(timeout=20.0)), Ready)
 
     async def expect_error(self, code: str) -> str:
         """Read on to the error message, and to the end that follows; gives its text."""
@@ -293,7 +293,7 @@ def test_a_client_that_sends_faster_than_time_loses_its_own_frames_only(tmp_path
             for number in range(3_000):
                 await client.send(pack_user_frame(UserFrame(number, SILENCE)))
             await client.send(pack_request(CloseRequest()))
-            await asyncio.wait_for(reading, 5.0)
+            await asyncio.wait_for(reading, 20.0)
             assert running.engine.stats().backlog_frames <= 1
 
     asyncio.run(run())
@@ -320,7 +320,7 @@ def test_a_half_open_connection_is_found_out_by_its_silence(
                 writer.write(header + masked)
                 await wait_for(lambda: running.engine.stats().used == 2)
                 await wait_for(lambda: running.engine.stats().used == 1)
-            assert len(await asyncio.wait_for(reader.read(), 5.0)) < 10_000
+            assert len(await asyncio.wait_for(reader.read(), 20.0)) < 10_000
             writer.close()
 
     asyncio.run(run())
@@ -345,7 +345,7 @@ def test_bytes_that_are_no_http_are_hung_up_on(tmp_path: Path) -> None:
                 reader, writer = await asyncio.open_unix_connection(running.address.unix_path)
                 writer.write(garbage + b"\r\n\r\n")
                 try:
-                    await asyncio.wait_for(reader.read(), 5.0)
+                    await asyncio.wait_for(reader.read(), 20.0)
                 except ConnectionError:
                     pass
                 writer.close()

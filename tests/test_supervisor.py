@@ -184,7 +184,7 @@ def test_an_engine_that_fails_to_start_again_is_tried_until_it_does(
         async with supervised("fine", "no-checkpoint", "no-checkpoint", "fine") as (engine, _):
             assert engine.pid is not None
             os.kill(engine.pid, signal.SIGKILL)
-            await wait_for(lambda: engine.num_restarts == 1, timeout_s=10.0)
+            await wait_for(lambda: engine.num_restarts == 1, timeout_s=20.0)
             assert await is_served(engine.address)
 
     asyncio.run(run())
@@ -266,5 +266,5 @@ def test_an_engine_dies_with_a_parent_that_is_killed(folder: Path) -> None:
         pid = int(parent.stdout.readline())
         assert is_running(pid)
         parent.kill()
-    wait_until(lambda: not is_running(pid), timeout_s=8.0)
+    wait_until(lambda: not is_running(pid), timeout_s=20.0)
     assert list(folder.iterdir()) == []

@@ -136,11 +136,12 @@ class Engine:
         if self._core is None or not self.is_ready:
             raise EngineError(f"this engine takes no sessions now: it is {self.phase.value}")
         session_id = secrets.token_hex(8)
+        decoder = self._core.text_decoder()
         session = Session(
             session_id,
             self._slots.reserve(session_id),
             request,
-            decoder=self._core.text_decoder(),
+            decoder=decoder,
             recording=None if self._settings.record_dir is None else Recording(),
         )
         self._sessions[session_id] = session
