@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from livekit.agents import Agent, AgentSession, CloseEvent, CloseReason, ErrorEvent, llm
+from livekit.agents.metrics import LLMModelUsage
 
 from livekit_personaplex import PersonaPlexModel, PersonaPlexSession
 from tests.fake_engine import FakeEngine, Said, silence, words
@@ -276,6 +277,7 @@ def test_usage_reaches_the_session(tmp_path: Path) -> None:
                 await asyncio.sleep(30.0)
             usage = room.session.usage.model_usage
             assert len(usage) == 1
+            assert isinstance(usage[0], LLMModelUsage)
             assert usage[0].provider == "nvidia"
             assert usage[0].session_duration == pytest.approx(30.0, abs=0.5)
 

@@ -1,17 +1,24 @@
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from livekit.agents import JobContext, JobExecutorType, JobRequest
+from livekit.agents import Agent, AgentSession, JobContext, JobExecutorType, JobRequest
 from livekit.protocol import agent, models
 
-from livekit_personaplex import ConfigError, EngineStartError, PersonaPlexServer
+from livekit_personaplex import (
+    ConfigError,
+    EngineStartError,
+    PersonaPlexModel,
+    PersonaPlexServer,
+)
 from livekit_personaplex.plugin.capacity import Capacity
 from livekit_personaplex.wire.stats import EngineStats
-from tests.fake_engine import FakeEngine
+from tests.fake_engine import FakeEngine, words
+from tests.fake_room import Captions, Loudspeaker, Microphone
 
 
 @pytest.fixture(autouse=True)
@@ -246,5 +253,42 @@ def test_a_signal_while_the_engine_is_starting_ends_the_server(engine_folder: Pa
         await server.aclose()
         with pytest.raises(asyncio.CancelledError):
             await running
+
+    asyncio.run(scenario())
+
+
+SAID: list[str] = []
+HAS_SAID = threading.Event()
+
+
+async def talk_without_a_room(ctx: JobContext) -> None:
+    model = PersonaPlexModel(auto_arm=False)
+    session = AgentSession[None](
+        llm=model, vad=None, turn_handling={"turn_detection": "realtime_llm"}
+    )
+    session.input.audio = Microphone()
+    session.output.audio = Loudspeaker()
+    session.output.transcription = captions = Captions()
+    await session.start(Agent(instructions="You are Ann."))
+    assert await model.arm_when_heard(session, timeout_s=1.0)
+    await asyncio.sleep(1.5)
+    await session.aclose()
+    SAID.extend(captions.texts)
+    HAS_SAID.set()
+    ctx.shutdown()
+
+
+def test_a_job_on_a_thread_of_its_own_talks_as_in_the_console(engine_folder: Path) -> None:
+    async def scenario() -> None:
+        server = PersonaPlexServer(
+            job_executor_type=JobExecutorType.THREAD, num_idle_processes=0, host="127.0.0.1"
+        )
+        server.rtc_session(talk_without_a_room, agent_name="personaplex")
+        async with FakeEngine(engine_folder, script=words("hello there")) as engine:
+            async with Running(server):
+                await server.simulate_job("console", agent_identity="console", fake_job=True)
+                assert await asyncio.to_thread(HAS_SAID.wait, 30.0)
+            assert SAID == ["hello there"]
+            assert engine.used == 0
 
     asyncio.run(scenario())

@@ -9,7 +9,8 @@ from livekit_personaplex.plugin.user_audio import UserAudio
 
 def sine(rate_hz: int, duration_s: float, *, pitch_hz: float = 440.0) -> NDArray[np.int16]:
     time_s = np.arange(round(rate_hz * duration_s)) / rate_hz
-    return np.rint(np.sin(2 * np.pi * pitch_hz * time_s) * 8_000).astype(np.int16)
+    wave: NDArray[np.float64] = np.sin(2 * np.pi * pitch_hz * time_s) * 8_000
+    return np.rint(wave).astype(np.int16)
 
 
 def frames_of(

@@ -9,6 +9,7 @@ audio stream never just stops.
 import asyncio
 import contextlib
 from collections.abc import AsyncIterable, Callable
+from dataclasses import asdict
 from typing import NoReturn
 
 from livekit import rtc
@@ -307,6 +308,10 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
             await utils.aio.cancel_and_wait(self._receiver)
         if self._engine is not None:
             await self._engine.aclose()
+            logger.info(
+                "conversation ended",
+                extra={"session": self._engine.session_id, **asdict(self.stats)},
+            )
         self._report_usage()
         self._audio.close()
         self._on_closed(self)
