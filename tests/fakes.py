@@ -105,6 +105,7 @@ class FakeCore:
         for slot, conversation in self.conversations.items():
             if conversation.ticks_to_open:
                 assert slot not in frames, f"slot {slot} stepped before its prompt was done"
+            if conversation.ticks_to_open and not frames:
                 conversation.ticks_to_open -= 1
                 if not conversation.ticks_to_open:
                     opened.append(slot)

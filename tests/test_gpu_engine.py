@@ -91,14 +91,14 @@ def _talk(
                 waiting.pop(slot, None)
                 join(slot, Sampling(seed=1000 + tick))
         skipped = {slot for slot in crowd_slots if (slot + tick) % 7 == 0}
-        result = core.tick({slot: pcm for slot, pcm in waiting.items() if slot not in skipped})
-        for step in result.steps:
+        for slot in core.tick({}).opened:
+            opening.discard(slot)
+            waiting[slot] = None
+        due = {slot: pcm for slot, pcm in waiting.items() if slot not in skipped}
+        for step in core.tick(due).steps if due else []:
             waiting[step.slot] = next(frames[step.slot])
             if step.slot in heard and len(heard[step.slot]) < num_frames:
                 heard[step.slot].append(step.tokens.tobytes() + step.pcm.tobytes())
-        for slot in result.opened:
-            opening.discard(slot)
-            waiting[slot] = None
         tick += 1
     for slot in [*watched, *crowd_slots]:
         core.close(slot)

@@ -34,15 +34,15 @@ class Talk:
 
 
 def tick(core: EngineCore, talks: list[Talk]) -> None:
-    """Step every session that is open."""
+    """Run a batch of prompts, and step every session that is open."""
     by_slot = {talk.slot: talk for talk in talks}
-    result = core.tick({talk.slot: talk.next_frame for talk in talks if talk.is_open})
-    for step in result.steps:
+    for slot in core.tick({}).opened:
+        by_slot[slot].is_open = True
+    frames = {talk.slot: talk.next_frame for talk in talks if talk.is_open}
+    for step in core.tick(frames).steps if frames else []:
         talk = by_slot[step.slot]
         talk.heard.append((step.tokens.tobytes(), step.pcm.tobytes()))
         talk.next_frame = next(talk.frames)
-    for slot in result.opened:
-        by_slot[slot].is_open = True
 
 
 def talk_alone(

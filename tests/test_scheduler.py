@@ -143,3 +143,22 @@ def test_a_core_that_steps_others_than_asked_is_a_broken_invariant() -> None:
     plan = scheduler.plan_tick()
     with pytest.raises(AssertionError, match="asked for"):
         scheduler.finish_tick(plan, TickResult([], []))
+
+
+def test_prompts_and_live_steps_take_turns() -> None:
+    scheduler = Scheduler(max_backlog_frames=4)
+    scheduler.add("ann", 0)
+    scheduler.begin_prompt("ann")
+    plan = scheduler.plan_tick()
+    scheduler.finish_tick(plan, TickResult([], [0]))
+    scheduler.finish_tick(plan := scheduler.plan_tick(), result_for(plan))
+    scheduler.add("bob", 1)
+    scheduler.begin_prompt("bob")
+    for number in range(4):
+        scheduler.push("ann", UserFrame(number, bytes(FRAME_BYTES)))
+    turns = []
+    for _ in range(6):
+        plan = scheduler.plan_tick()
+        turns.append(sorted(plan.frames) or sorted(plan.owners))
+        scheduler.finish_tick(plan, result_for(plan))
+    assert turns == [[1], [0], [1], [0], [1], [0]]

@@ -50,7 +50,7 @@ class OpeningFigures:
         live_calls: Neighbours.
         prompt_steps: Length of the system prompt.
         ready_ms: Longest time from a request at the start of a tick until the slot may step.
-        neighbour_tick_ms: Longest tick of the neighbours meanwhile.
+        neighbour_tick_ms: Longest the neighbours waited: a batch of the prompt and their own tick.
         usual_tick_ms: Their median tick without an opening.
     """
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES
 from livekit_personaplex.bench.figures import percentiles_ms
-from livekit_personaplex.errors import CapacityError, PersonaPlexError
+from livekit_personaplex.errors import CapacityError, EngineError, PersonaPlexError
 from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.client import EngineSession, fetch_stats, fetch_voices
@@ -105,9 +105,11 @@ async def measure_paced(load: PacedLoad) -> PacedFigures:
     """Run the load against a running engine.
 
     Raises:
-        EngineError: The engine cannot be reached.
+        EngineError: The engine cannot be reached, or is still loading.
     """
     before = await fetch_stats(load.address, token=load.token)
+    if not before.ready:
+        raise EngineError(f"the engine at {load.address} is still loading; try again")
     voices = await fetch_voices(load.address, token=load.token)
     seen = _Seen()
     ends_s = time.monotonic() + load.duration_s

@@ -82,24 +82,25 @@ def measure_openings(core: EngineCore, *, live_calls: int, num_openings: int) ->
     plan = bench_plan(core)
     usual_s, neighbours_s, ready_s = [], [], []
 
-    def timed_tick() -> tuple[float, list[int]]:
+    def timed_tick() -> float:
         pcm = next(frames)
         began_s = time.perf_counter()
-        result = core.tick(dict.fromkeys(range(live_calls), pcm))
-        return time.perf_counter() - began_s, result.opened
+        core.tick(dict.fromkeys(range(live_calls), pcm))
+        return time.perf_counter() - began_s
 
     for _ in range(num_openings):
-        usual_s += [timed_tick()[0] for _ in range(4)]
+        usual_s += [timed_tick() for _ in range(4)]
         requested_s = time.perf_counter()
-        neighbours_s.append(timed_tick()[0])
+        timed_tick()
         core.open(live_calls, plan, Sampling(seed=1))
         is_open = False
         while not is_open:
-            tick_s, opened = timed_tick()
-            neighbours_s.append(tick_s)
-            is_open = live_calls in opened
-        ready_s.append(time.perf_counter() - requested_s)
-        neighbours_s.append(timed_tick()[0])
+            began_s = time.perf_counter()
+            is_open = live_calls in core.tick({}).opened
+            if is_open:
+                ready_s.append(time.perf_counter() - requested_s)
+            timed_tick()
+            neighbours_s.append(time.perf_counter() - began_s)
         core.close(live_calls)
     return OpeningFigures(
         live_calls=live_calls,

@@ -146,28 +146,35 @@ class EngineCore:
         self._queue.drop(slot)
 
     def tick(self, frames: Mapping[int, NDArray[np.int16] | None]) -> TickResult:
-        """Step the given slots, and run one batch of waiting prompt positions.
+        """Step the given slots or, with none given, run one batch of waiting prompt positions.
 
         Args:
             frames: For each slot to step, the user frame before this step, ``[1920]``; None for
                 a session's first step, which needs none.
 
         Returns:
-            What the slots said and which openings are done. Blocks until it is on the host.
+            What the slots said, or whose opening is done. Blocks until it is on the host.
         """
-        batch = self._queue.take()
         with torch.inference_mode():
+            if not frames:
+                return TickResult([], self._advance_prompts())
             launched = [group.launch(frames) for group in self._live]
-            if batch is not None:
-                self._prompt.send(batch)
-                self._run_prompt()
             steps = [
                 step
                 for group, rows in zip(self._live, launched, strict=True)
                 if rows
                 for step in group.staging.results(rows, group.first_slot)
             ]
-        return TickResult(steps, [batch.slot] if batch is not None and batch.finishes else [])
+        return TickResult(steps, [])
+
+    def _advance_prompts(self) -> list[int]:
+        batch = self._queue.take()
+        if batch is None:
+            return []
+        self._prompt.send(batch)
+        self._run_prompt()
+        self._prompt.finish()
+        return [batch.slot] if batch.finishes else []
 
     def replay_live(self) -> None:
         """Step what the last tick stepped again, as a benchmark does. Does not wait."""

@@ -82,7 +82,7 @@ class Core(Protocol):
         ...
 
     def tick(self, frames: Mapping[int, NDArray[np.int16] | None]) -> TickResult:
-        """Step every slot of `frames` and advance waiting system prompts. Blocks for the results.
+        """Step every slot of `frames`; without any, advance waiting system prompts. Blocks.
 
         Args:
             frames: Slot to the ``[1920] int16`` PCM just heard; None for a slot's first live step.

@@ -3,6 +3,9 @@
 Every session keeps a short backlog of user frames, newest kept, oldest dropped, so that a slow
 engine loses audio instead of falling behind. Step 0 needs no user frame: it is due as soon as the
 system prompt is done; step n+1 is due when a frame waits (one frame ahead of the reference).
+
+Live steps and batches of prompt positions take turns while both are due: an opening never waits for
+more than the tick in flight, and a live session never for more than one batch.
 """
 
 from collections import deque
@@ -70,6 +73,7 @@ class Scheduler:
         """Make an empty scheduler."""
         self._max_backlog_frames = max_backlog_frames
         self._entries: dict[str, _Entry] = {}
+        self._was_prompt_tick = False
 
     @property
     def backlog_frames(self) -> int:
@@ -112,21 +116,15 @@ class Scheduler:
         return 1
 
     def plan_tick(self) -> TickPlan:
-        """Take at most one frame of every session that is due."""
-        frames: dict[int, NDArray[np.int16] | None] = {}
-        heard: dict[int, UserFrame | None] = {}
-        owners: dict[int, str] = {}
-        for session_id, entry in self._entries.items():
-            if not _is_due(entry):
-                continue
-            owners[entry.slot] = session_id
-            if entry.phase is _Phase.FIRST_STEP:
-                frames[entry.slot] = heard[entry.slot] = None
-                entry.phase = _Phase.STEPPING
-            elif entry.phase is _Phase.STEPPING:
-                frame = entry.backlog.popleft()
-                heard[entry.slot] = frame
-                frames[entry.slot] = np.frombuffer(frame.pcm, dtype="<i2").astype(np.int16)
+        """Take at most one frame of every session that is due, or give the tick to prompts."""
+        prompting = {e.slot: i for i, e in self._entries.items() if e.phase is _Phase.PROMPTING}
+        due = {i: e for i, e in self._entries.items() if _may_step(e)}
+        self._was_prompt_tick = bool(prompting) and not (due and self._was_prompt_tick)
+        if self._was_prompt_tick:
+            return TickPlan(frames={}, heard={}, owners=prompting)
+        heard = {entry.slot: _take_frame(entry) for entry in due.values()}
+        frames = {slot: None if frame is None else _samples(frame) for slot, frame in heard.items()}
+        owners = {entry.slot: session_id for session_id, entry in due.items()}
         return TickPlan(frames=frames, heard=heard, owners=owners)
 
     def finish_tick(self, plan: TickPlan, result: TickResult) -> TickReport:
@@ -149,6 +147,21 @@ class Scheduler:
 
 
 def _is_due(entry: _Entry) -> bool:
+    return entry.phase is _Phase.PROMPTING or _may_step(entry)
+
+
+def _may_step(entry: _Entry) -> bool:
+    return entry.phase is _Phase.FIRST_STEP or bool(
+        entry.phase is _Phase.STEPPING and entry.backlog
+    )
+
+
+def _take_frame(entry: _Entry) -> UserFrame | None:
     if entry.phase is _Phase.STEPPING:
-        return bool(entry.backlog)
-    return entry.phase in (_Phase.PROMPTING, _Phase.FIRST_STEP)
+        return entry.backlog.popleft()
+    entry.phase = _Phase.STEPPING
+    return None
+
+
+def _samples(frame: UserFrame) -> NDArray[np.int16]:
+    return np.frombuffer(frame.pcm, dtype="<i2").astype(np.int16)

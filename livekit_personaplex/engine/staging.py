@@ -111,7 +111,7 @@ class PromptStaging:
         embeddings: ``[R, E]`` in the model's dtype.
         places: ``[4, R] int64``: slot, position, is a row, has an embedding.
         device_places: Its twin on the device.
-        fence: Behind the inputs' copies, after which the twins may be written again.
+        fence: Behind the stage.
     """
 
     stage: PromptStage
@@ -135,8 +135,7 @@ class PromptStaging:
         )
 
     def send(self, batch: PromptBatch) -> None:
-        """Queue the copies of one batch. Waits for those of the batch before."""
-        self.fence.wait()
+        """Queue the copies of one batch; the batch before must be finished."""
         count, given = len(batch.columns), len(batch.embeddings)
         num_rows = self.places.shape[1]
         self.columns[:count] = torch.from_numpy(batch.columns)
@@ -153,7 +152,11 @@ class PromptStaging:
         self.stage.rows.positions.copy_(self.device_places[1])
         self.stage.rows.mask.copy_(self.device_places[2])
         self.stage.has_embedding.copy_(self.device_places[3])
+
+    def finish(self) -> None:
+        """Wait until the batch that was sent has run."""
         self.fence.set()
+        self.fence.wait()
 
 
 def _host_twin(tensor: torch.Tensor) -> torch.Tensor:

@@ -75,22 +75,29 @@ def attend_rings(
     table = zip(rows.slots.tolist(), rows.positions.tolist(), rows.mask.tolist(), strict=True)
     for row, (slot, position, live) in enumerate(table):
         if live:
-            entries = _visible_entries(position, context=context, capacity=rings.keys.shape[2])
+            entries, hidden = _visible_entries(
+                position, context=context, capacity=rings.keys.shape[2]
+            )
             keys = _load(rings.keys, rings.key_scales, slot, entries)
             values = _load(rings.values, rings.value_scales, slot, entries)
             query = (queries[row].to(torch.float32) * scale).unsqueeze(1)
-            weights = torch.softmax(query @ keys.transpose(1, 2), dim=-1)
-            out[row] = (weights @ values).squeeze(1).to(out.dtype)
+            scores = query @ keys.transpose(1, 2)
+            scores[..., hidden] = float("-inf")
+            out[row] = (torch.softmax(scores, dim=-1) @ values).squeeze(1).to(out.dtype)
     return out
 
 
-def _visible_entries(position: int, *, context: int, capacity: int) -> slice | torch.Tensor:
-    """Ring entries that the row at ``position`` sees, without a copy where that is possible."""
+def _visible_entries(position: int, *, context: int, capacity: int) -> tuple[slice, slice]:
+    """Ring entries that the row at ``position`` sees: a range, less a range inside it.
+
+    Views only, never copies: once a ring has wrapped, all of it is read, and the entries that have
+    left the window (all of them the session's own) are hidden.
+    """
     first = max(0, position - (context - 2))
     begin, end = first % capacity, position % capacity
     if begin <= end:
-        return slice(begin, end + 1)
-    return torch.cat((torch.arange(0, end + 1), torch.arange(begin, capacity)))
+        return slice(begin, end + 1), slice(0, 0)
+    return slice(0, capacity), slice(end + 1, begin)
 
 
 def _store(
@@ -110,7 +117,7 @@ def _store(
 
 
 def _load(
-    ring: torch.Tensor, scales: torch.Tensor | None, slot: int, entries: slice | torch.Tensor
+    ring: torch.Tensor, scales: torch.Tensor | None, slot: int, entries: slice
 ) -> torch.Tensor:
     if scales is None:
         return ring[slot][:, entries].to(torch.float32)

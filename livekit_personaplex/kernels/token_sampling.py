@@ -72,8 +72,9 @@ def sample_tokens(
         )
     wide = logits.to(torch.float32)
     vocabulary = wide.shape[1]
-    descending = wide.sort(dim=1, descending=True).values
-    border = descending.gather(1, (top_ks.clamp(1, vocabulary) - 1).unsqueeze(1))
+    kept = top_ks.clamp(1, vocabulary)
+    descending = wide.topk(int(kept.max()), dim=1).values
+    border = descending.gather(1, (kept - 1).unsqueeze(1))
     greedy = (temperatures == 0).unsqueeze(1)
     divisor = torch.where(greedy, 1.0, temperatures.unsqueeze(1))
     noise = gumbel_noise(seeds, steps, codebook, vocabulary)
