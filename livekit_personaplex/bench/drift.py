@@ -16,10 +16,9 @@ from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.model.lm import LanguageModel, StepOutput
 from livekit_personaplex.model.lm_state import RING_COLUMNS, LmState
-from livekit_personaplex.model.lm_weights import TensorSource, load_language_model
+from livekit_personaplex.model.lm_weights import load_language_model
+from livekit_personaplex.model.weights import Shape, TensorSource
 from livekit_personaplex.sampling import Sampling
-
-Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,9 @@ class WidenedSource:
         self._source, self._dtype, self._device = source, rounded_to, made_on
         self.names = source.names
 
-    def check(self, expected: Mapping[str, Shape], optional: Mapping[str, Shape]) -> None:
+    def check(
+        self, expected: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None
+    ) -> None:
         """Check the source."""
         self._source.check(expected, optional)
 

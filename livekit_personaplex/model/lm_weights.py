@@ -5,31 +5,13 @@ safetensors file, or random numbers of the real sizes) is the source's business.
 straight to its place on the target device.
 """
 
-from collections.abc import Collection, Mapping
-from typing import Protocol
-
 import torch
 
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.model.depformer import Depformer, DepformerLayer
 from livekit_personaplex.model.lm import LanguageModel
 from livekit_personaplex.model.temporal import TemporalLayer, TemporalTransformer
-
-Shape = tuple[int, ...]
-
-
-class TensorSource(Protocol):
-    """Named tensors that can be read one at a time."""
-
-    @property
-    def names(self) -> Collection[str]:
-        """Names of all tensors there are."""
-
-    def check(self, expected: Mapping[str, Shape], optional: Mapping[str, Shape]) -> None:
-        """Raise CheckpointError unless these tensors are there, and none but these."""
-
-    def read(self, name: str, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        """Read one tensor to ``device`` as ``dtype``."""
+from livekit_personaplex.model.weights import Shape, TensorSource, stored_dep_q
 
 
 def lm_tensor_shapes(config: PersonaPlexConfig, *, stored_steps: int) -> dict[str, Shape]:
@@ -68,9 +50,7 @@ def load_language_model(
     Raises:
         CheckpointError: Tensors are missing, unexpected or misshaped; it names them.
     """
-    num_active = config.depformer_config.num_active_codebooks
-    has_second_half = f"depformer_in.{num_active}.weight" in source.names
-    stored_steps = 2 * num_active if has_second_half else num_active
+    stored_steps = stored_dep_q(source.names)
     source.check(lm_tensor_shapes(config, stored_steps=stored_steps), _unused_shapes(config))
     reader = _Reader(source, device, dtype)
     return LanguageModel(
