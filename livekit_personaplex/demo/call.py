@@ -65,7 +65,7 @@ async def ask(
         PersonaPlexError: No agent came.
     """
     joined_s = time.monotonic()
-    caller = await Caller.join(server, room=room, dispatch=dispatch)
+    caller = await Caller.join(server, room=room, dispatch=dispatch, departure_timeout_s=1)
     try:
         microphone = await caller.publish()
         await caller.until(

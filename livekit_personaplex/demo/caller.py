@@ -53,7 +53,7 @@ def make_token(
     room: str,
     identity: str,
     dispatch: Mapping[str, object] | None,
-    agent_name: str = AGENT_NAME,
+    departure_timeout_s: int = 20,
 ) -> str:
     """Make a token to join ``room``; if that creates the room, the agent is called into it.
 
@@ -62,7 +62,7 @@ def make_token(
         room: The room it is good for.
         identity: Who joins with it.
         dispatch: Metadata of the agent's job (voice, persona, seed, ...); None calls no agent.
-        agent_name: The worker's name.
+        departure_timeout_s: How long the room, and the agent in it, outlive the last caller.
     """
     token = (
         api.AccessToken(server.api_key, server.api_secret)
@@ -71,8 +71,9 @@ def make_token(
         .with_grants(api.VideoGrants(room_join=True, room=room))
     )
     if dispatch is not None:
-        agent = api.RoomAgentDispatch(agent_name=agent_name, metadata=json.dumps(dict(dispatch)))
-        token = token.with_room_config(api.RoomConfiguration(agents=[agent]))
+        agent = api.RoomAgentDispatch(agent_name=AGENT_NAME, metadata=json.dumps(dict(dispatch)))
+        room_config = api.RoomConfiguration(agents=[agent], departure_timeout=departure_timeout_s)
+        token = token.with_room_config(room_config)
     return str(token.to_jwt())
 
 
@@ -112,10 +113,17 @@ class Caller:
         room: str,
         identity: str = "caller",
         dispatch: Mapping[str, object] | None = None,
+        departure_timeout_s: int = 20,
     ) -> "Caller":
-        """Connect to ``room``; ``dispatch`` as in `make_token`."""
+        """Connect to ``room``; ``dispatch`` and the timeout as in `make_token`."""
         caller = cls(identity)
-        token = make_token(server, room=room, identity=identity, dispatch=dispatch)
+        token = make_token(
+            server,
+            room=room,
+            identity=identity,
+            dispatch=dispatch,
+            departure_timeout_s=departure_timeout_s,
+        )
         await caller.room.connect(server.url, token)
         return caller
 

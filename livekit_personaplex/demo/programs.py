@@ -26,7 +26,7 @@ def start_worker(
     agent: Path,
     server: LiveKitCredentials,
     *,
-    mode: str = "start",
+    mode: str = "dev",
     settings: Mapping[str, str],
 ) -> LoggedProcess:
     """Start an agent's worker; returns at once.
