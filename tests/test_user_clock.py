@@ -3,7 +3,7 @@ import pytest
 from numpy.typing import NDArray
 
 from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
-from livekit_personaplex.plugin.clock import MIN_GRACE_S, UserClock
+from livekit_personaplex.user_clock import MIN_GRACE_S, UserClock
 
 FrameArray = NDArray[np.int16]
 

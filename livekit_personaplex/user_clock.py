@@ -1,6 +1,7 @@
 """When the model hears its next frame, and what is in it: the caller's audio, or silence.
 
-Pure arithmetic on a clock that is handed in; `listener.py` runs it on asyncio timers.
+Pure arithmetic on a clock that is handed in; whoever takes a caller's audio runs it on asyncio
+timers: the plugin's `listener.py`, and the engine for callers of NVIDIA's protocol.
 
 The model lives in frames of 80 ms, so time passes for it only as frames are sent. Callers are heard
 late, in pieces of any length, or not at all (muted, unpublished, gone, not yet there). Two rules:
