@@ -20,9 +20,10 @@ from livekit_personaplex.errors import (
 )
 from livekit_personaplex.log import logger
 from livekit_personaplex.wire.error_reports import report_from_error
-from livekit_personaplex.wire.frames import unpack_user_frame
+from livekit_personaplex.wire.frames import pack_agent_frame, unpack_user_frame
 from livekit_personaplex.wire.protocol import (
     OPEN_TIMEOUT_S,
+    AgentFrame,
     CloseRequest,
     OpenRequest,
     pack_reply,
@@ -129,12 +130,14 @@ class Connection:
     async def _write(self, session: Session) -> None:
         try:
             async for message in session.outbox.messages():
-                if isinstance(message, bytes):
-                    await self._ws.send_bytes(message)
+                if isinstance(message, AgentFrame):
+                    await self._ws.send_bytes(pack_agent_frame(message))
                 else:
-                    await self._ws.send_str(message)
+                    await self._ws.send_str(pack_reply(message))
         except (ConnectionError, aiohttp.ClientError):
             session.outbox.abandon()  # the client has gone
+        except Exception:
+            self._fail_unexpectedly(session)
 
     def _fail_unexpectedly(self, session: Session) -> None:
         logger.exception("a connection failed", extra={"session": session.session_id})

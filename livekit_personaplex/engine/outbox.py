@@ -4,8 +4,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-Message = str | bytes
-"""A text frame or a binary frame."""
+from livekit_personaplex.wire.protocol import AgentFrame, Closed, ErrorReport, Ready
+
+Message = Ready | AgentFrame | Closed | ErrorReport
+"""What a client is told; the connection puts it into the words of its protocol."""
 
 
 class Outbox:

@@ -12,7 +12,6 @@ from livekit_personaplex.engine.scheduler import SessionStep
 from livekit_personaplex.errors import PersonaPlexError, ProtocolError
 from livekit_personaplex.sampling import MAX_SEED, Sampling
 from livekit_personaplex.wire.error_reports import report_from_error
-from livekit_personaplex.wire.frames import pack_agent_frame
 from livekit_personaplex.wire.protocol import (
     AgentFrame,
     Closed,
@@ -20,7 +19,6 @@ from livekit_personaplex.wire.protocol import (
     OpenRequest,
     Ready,
     UserFrame,
-    pack_reply,
 )
 
 MAX_UNREAD_MESSAGES = 64
@@ -97,7 +95,7 @@ class Session:
             prompt_steps=self._prompt_steps,
             open_ms=round((time.monotonic() - self._began_s) * 1e3, 3),
         )
-        self.outbox.put(pack_reply(ready))
+        self.outbox.put(ready)
 
     def deliver(self, step: SessionStep) -> None:
         """Send one step's frame; a client that does not read is told the end instead."""
@@ -112,7 +110,7 @@ class Session:
         self.num_frames += 1
         if self.recording is not None:
             self.recording.add(step)
-        if not self.outbox.put(pack_agent_frame(frame)):
+        if not self.outbox.put(frame):
             self._end_with(_TOO_SLOW)
 
     def fail(self, error: PersonaPlexError) -> None:
@@ -121,12 +119,12 @@ class Session:
 
     def tell_closed(self) -> None:
         """Answer the client's goodbye, as the last message."""
-        self.outbox.end(pack_reply(Closed(frames=self.num_frames, dropped=self.num_dropped)))
+        self.outbox.end(Closed(frames=self.num_frames, dropped=self.num_dropped))
 
     def _end_with(self, report: ErrorReport) -> None:
         if not self.outbox.has_ended:
             self.has_failed = True
-            self.outbox.end(pack_reply(report))
+            self.outbox.end(report)
 
 
 _TOO_SLOW = ErrorReport(
