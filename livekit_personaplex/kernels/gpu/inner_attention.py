@@ -6,12 +6,17 @@ import torch
 import triton
 import triton.language as tl
 
+from livekit_personaplex.kernels.gpu.overlap import can_overlap, overlap_options
+
 
 @triton.jit
 def _attend_inner_steps(
     projected, keys, values, out, scale,
-    STEP: tl.constexpr, H: tl.constexpr, N: tl.constexpr, D: tl.constexpr,
+    STEP: tl.constexpr, H: tl.constexpr, N: tl.constexpr, D: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0)
     head = tl.program_id(1)
     column = tl.arange(0, D)
@@ -44,8 +49,10 @@ def attend_inner_steps(
     """See ``inner_attention.attend_inner_steps``; N and D must be powers of two."""
     num_rows, num_heads, num_steps, head_dim = keys.shape
     out = projected.new_empty(num_rows, num_heads * head_dim)
+    overlap = can_overlap(projected)
     _attend_inner_steps[(num_rows, num_heads)](
         projected, keys, values, out, math.log2(math.e) / math.sqrt(head_dim),
-        STEP=step, H=num_heads, N=num_steps, D=head_dim, num_warps=1,
+        STEP=step, H=num_heads, N=num_steps, D=head_dim, OVERLAP=overlap, num_warps=1,
+        **overlap_options(overlap),
     )  # fmt: skip
     return out

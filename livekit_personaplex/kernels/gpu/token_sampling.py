@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 
 from livekit_personaplex.kernels import token_sampling
+from livekit_personaplex.kernels.gpu.overlap import can_overlap, overlap_options
 
 _GOLDEN = tl.constexpr(token_sampling.GOLDEN)
 _MIX_1 = tl.constexpr(token_sampling.MIX_1)
@@ -30,8 +31,11 @@ def _mix(x):
 @triton.jit
 def _sample(
     logits, temperatures, top_ks, seeds, steps, out,
-    CODEBOOK: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr,
+    CODEBOOK: tl.constexpr, V: tl.constexpr, BLOCK: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0)
     ids = tl.arange(0, BLOCK)
     inside = ids < V
@@ -75,8 +79,10 @@ def sample_tokens(
     rows, vocabulary = logits.shape
     out = torch.empty(rows, dtype=torch.int64, device=logits.device)
     block = triton.next_power_of_2(vocabulary)
+    overlap = can_overlap(logits)
     _sample[(rows,)](
         logits, temperatures, top_ks, seeds, steps, out,
-        CODEBOOK=codebook, V=vocabulary, BLOCK=block, num_warps=min(32, max(4, block // 1024)),
+        CODEBOOK=codebook, V=vocabulary, BLOCK=block, OVERLAP=overlap,
+        num_warps=min(32, max(4, block // 1024)), **overlap_options(overlap),
     )  # fmt: skip
     return out
