@@ -2,20 +2,24 @@
 
 ====================  =============================================================
 PERSONAPLEX_MODEL     model folder or hub id
-PERSONAPLEX_DEVICE    cuda or cpu
+PERSONAPLEX_DEVICE    cuda, cuda:N or cpu; a worker starts an engine on each of a list, as in
+                      cuda:0,cuda:1
 PERSONAPLEX_DTYPE     bfloat16 or float32; by default bfloat16 on cuda, float32 on cpu
-PERSONAPLEX_SLOTS     conversations at a time; by default as many as fit a GPU, one on a CPU
+PERSONAPLEX_SLOTS     conversations of one engine at a time; by default as many as fit a GPU, one
+                      on a CPU
 PERSONAPLEX_KV        fp8: keys and values in 8 bits, so that twice as many fit
 PERSONAPLEX_VOICES    folder of the operator's own voices (WAV)
 PERSONAPLEX_RECORD    folder for recordings of what the engine heard and answered
-PERSONAPLEX_ENGINE    address of an engine that runs already; nothing is started then
+PERSONAPLEX_ENGINE    address of an engine that runs already, or a list of them with commas between;
+                      nothing is started then
 PERSONAPLEX_TOKEN     bearer token of an engine on TCP
 ====================  =============================================================
 """
 
 import math
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,9 +30,11 @@ from livekit_personaplex.wire.address import EngineAddress
 
 DEFAULT_MODEL = "nvidia/personaplex-7b-v1"
 DEVICES = ("cuda", "cpu")
+"""Kinds of device. One of several GPUs is ``cuda:N``."""
 DTYPES = ("bfloat16", "float32")
 KV_DTYPES = ("same", "fp8")
 
+_DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 _PREFIX = "PERSONAPLEX_"
 _PRELOAD = "LIVEKIT_AGENTS_PRELOAD_LOCAL_INFERENCE"
 _NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "KV", "VOICES", "RECORD", "ENGINE", "TOKEN")
@@ -41,9 +47,9 @@ class EngineSettings:
     Attributes:
         model: Model folder, or hub id.
         slots: Conversations that fit at a time; None: as many as fit a GPU, one on a CPU.
-        device: ``cuda`` or ``cpu``.
+        device: ``cuda``, ``cuda:N`` for one of several GPUs, or ``cpu``.
         dtype: ``bfloat16`` or ``float32``.
-        kv: Keys and values: ``same`` as the dtype, or ``fp8``, half of bfloat16 with a little noise.
+        kv: Keys and values: ``same`` as the dtype, or ``fp8``, half of bfloat16 and a little noisy.
         listen: Where to listen; None lets whoever starts the engine choose a private Unix socket.
         token: What clients on TCP must know.
         voices_dir: Folder of the operator's own voices, ``NAME.wav``.
@@ -69,7 +75,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if not self.model:
             raise ConfigError("model must be a model folder or a hub id, got an empty text")
-        _check_one_of("device", self.device, DEVICES)
+        _check_device(self.device)
         _check_one_of("dtype", self.dtype, DTYPES)
         _check_one_of("kv", self.kv, KV_DTYPES)
         for name in ("slots", "max_backlog_frames"):
@@ -110,6 +116,24 @@ class EngineSettings:
             fields["dtype"] = default_dtype(fields["device"])
         return cls(**{name: value for name, value in fields.items() if value is not None})
 
+    @classmethod
+    def each_from_env(cls, environ: Mapping[str, str] | None = None) -> "list[EngineSettings]":
+        """Make the settings of every engine of this host: one for each device named.
+
+        Raises:
+            ConfigError: Like `from_env`; or a GPU is named twice.
+        """
+        devices = _split(_read(environ).get("DEVICE"))
+        gpus = [device for device in devices if device != "cpu"]
+        if len(gpus) > len({"cuda:0" if gpu == "cuda" else gpu for gpu in gpus}):
+            raise ConfigError(
+                f"{_PREFIX}DEVICE must name each GPU once, as in cuda:0,cuda:1; "
+                f"got {','.join(devices)}"
+            )
+        if not devices:
+            return [cls.from_env(environ)]
+        return [cls.from_env(environ, device=device) for device in devices]
+
     def child_environment(self) -> dict[str, str]:
         """Give the environment of an engine process of these settings.
 
@@ -127,28 +151,30 @@ class EngineEndpoint:
     token: str | None = field(default=None, repr=False)
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None) -> "EngineEndpoint | None":
-        """Read PERSONAPLEX_ENGINE and PERSONAPLEX_TOKEN; None when no engine is named.
+    def each_from_env(cls, environ: Mapping[str, str] | None = None) -> "list[EngineEndpoint]":
+        """Read PERSONAPLEX_ENGINE and PERSONAPLEX_TOKEN; empty when no engine is named.
 
         Raises:
             ConfigError: A variable is unknown or cannot be used.
         """
         values = _read(environ)
-        if "ENGINE" not in values:
-            return None
-        return cls(address=EngineAddress.parse(values["ENGINE"]), token=values.get("TOKEN"))
+        addresses = [EngineAddress.parse(text) for text in _split(values.get("ENGINE"))]
+        return [cls(address=address, token=values.get("TOKEN")) for address in addresses]
 
 
 @contextmanager
-def exported_to_jobs(endpoint: EngineEndpoint) -> Iterator[None]:
-    """Name an engine in this process's own environment, which LiveKit's job processes inherit.
+def exported_to_jobs(endpoints: Sequence[EngineEndpoint]) -> Iterator[None]:
+    """Name engines in this process's own environment, which LiveKit's job processes inherit.
 
     Unless the operator said otherwise, LiveKit is also told not to load its own speech models into
     them (244 MB): a duplex model uses none. On leaving everything is as it was.
+
+    Args:
+        endpoints: Of one token.
     """
-    additions = {f"{_PREFIX}ENGINE": str(endpoint.address)}
-    if endpoint.token is not None:
-        additions[f"{_PREFIX}TOKEN"] = endpoint.token
+    additions = {f"{_PREFIX}ENGINE": ",".join(str(endpoint.address) for endpoint in endpoints)}
+    if endpoints[0].token is not None:
+        additions[f"{_PREFIX}TOKEN"] = endpoints[0].token
     additions[_PRELOAD] = os.environ.get(_PRELOAD, "0")
     before = {name: os.environ.get(name) for name in additions}
     os.environ.update(additions)
@@ -193,9 +219,24 @@ def _parse_count(name: str, values: Mapping[str, str]) -> int | None:
     return int(text)
 
 
+def _split(text: str | None) -> list[str]:
+    """Give the entries of a list with commas between."""
+    return [entry.strip() for entry in (text or "").split(",") if entry.strip()]
+
+
 def _parse_folder(name: str, values: Mapping[str, str]) -> Path | None:
     text = values.get(name)
     return None if text is None else Path(text)
+
+
+def _check_device(name: str) -> None:
+    if "," in name:
+        raise ConfigError(
+            f"one engine runs on one device, got {name!r}; an agent's worker starts an engine on "
+            "each device of such a list"
+        )
+    if not _DEVICE.fullmatch(name):
+        raise ConfigError(f"device must be cuda, cuda:N or cpu, got {name!r}")
 
 
 def _check_one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

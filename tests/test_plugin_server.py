@@ -35,7 +35,7 @@ def stats(*, slots: int = 4, used: int = 0, ready: bool = True) -> EngineStats:
 
 def capacity(*, slots: int = 4, used: int = 0) -> Capacity:
     made = Capacity()
-    made.update(stats(slots=slots, used=used))
+    made.update("engine", stats(slots=slots, used=used))
     return made
 
 
@@ -47,7 +47,7 @@ def test_no_call_fits_while_nothing_is_known_of_an_engine() -> None:
 @pytest.mark.parametrize("seen", [None, stats(ready=False)], ids=["gone", "loading"])
 def test_no_call_fits_while_the_engine_is_away(seen: EngineStats | None) -> None:
     made = capacity()
-    made.update(seen)
+    made.update("engine", seen)
     assert made.load(set()) == 1.0
 
 

@@ -65,7 +65,9 @@ def test_the_dtype_follows_the_device_unless_it_is_said(
         ("PERSONAPLEX_SLOTS", "-1", "whole number"),
         ("PERSONAPLEX_SLOTS", "0", "slots must be 1 or more"),
         ("PERSONAPLEX_SLOTS", "9" * 5000, "whole number"),
-        ("PERSONAPLEX_DEVICE", "tpu", "device must be one of cuda, cpu, got 'tpu'"),
+        ("PERSONAPLEX_DEVICE", "tpu", "device must be cuda, cuda:N or cpu, got 'tpu'"),
+        ("PERSONAPLEX_DEVICE", "cuda:", "device must be cuda, cuda:N or cpu"),
+        ("PERSONAPLEX_DEVICE", "cuda:0,cuda:1", "one engine runs on one device"),
         ("PERSONAPLEX_DTYPE", "int4", "dtype must be one of"),
         ("PERSONAPLEX_SLOT", "4", "unknown environment variables PERSONAPLEX_SLOT; known are"),
     ],
@@ -78,7 +80,7 @@ def test_what_cannot_be_used_is_said(name: str, value: str, message: str) -> Non
 def test_an_empty_variable_counts_as_not_set() -> None:
     environ = {"PERSONAPLEX_MODEL": "", "PERSONAPLEX_SLOTS": "", "PERSONAPLEX_ENGINE": ""}
     assert EngineSettings.from_env(environ) == EngineSettings()
-    assert EngineEndpoint.from_env(environ) is None
+    assert EngineEndpoint.each_from_env(environ) == []
 
 
 def test_tcp_needs_a_token_and_a_unix_socket_does_not() -> None:
@@ -113,9 +115,32 @@ def test_a_tick_has_a_limit(tick_timeout_s: float) -> None:
         EngineSettings(tick_timeout_s=tick_timeout_s)
 
 
-def test_an_engine_that_runs_already_is_named_by_its_address() -> None:
-    assert EngineEndpoint.from_env({}) is None
-    environ = {"PERSONAPLEX_ENGINE": "10.0.0.2:8700", "PERSONAPLEX_TOKEN": "secret"}
-    assert EngineEndpoint.from_env(environ) == EngineEndpoint(address=TCP, token="secret")
+def test_engines_that_run_already_are_named_by_their_addresses() -> None:
+    assert EngineEndpoint.each_from_env({}) == []
+    environ = {
+        "PERSONAPLEX_ENGINE": "10.0.0.2:8700, unix:/run/engine.sock",
+        "PERSONAPLEX_TOKEN": "secret",
+    }
+    assert EngineEndpoint.each_from_env(environ) == [
+        EngineEndpoint(address=TCP, token="secret"),
+        EngineEndpoint(address=UNIX, token="secret"),
+    ]
     with pytest.raises(ConfigError, match="an engine's address is"):
-        EngineEndpoint.from_env({"PERSONAPLEX_ENGINE": "somewhere"})
+        EngineEndpoint.each_from_env({"PERSONAPLEX_ENGINE": "unix:/run/engine.sock,somewhere"})
+
+
+def test_each_device_named_gets_an_engine_of_the_same_settings() -> None:
+    environ = {"PERSONAPLEX_DEVICE": "cuda:1, cuda:3,cpu", "PERSONAPLEX_SLOTS": "8"}
+    each = EngineSettings.each_from_env(environ)
+    assert [(one.device, one.dtype, one.slots) for one in each] == [
+        ("cuda:1", "bfloat16", 8),
+        ("cuda:3", "bfloat16", 8),
+        ("cpu", "float32", 8),
+    ]
+    assert EngineSettings.each_from_env({}) == [EngineSettings()]
+
+
+@pytest.mark.parametrize("devices", ["cuda:1,cuda:1", "cuda,cuda:0", "cuda,cuda"])
+def test_a_gpu_is_named_once(devices: str) -> None:
+    with pytest.raises(ConfigError, match="name each GPU once"):
+        EngineSettings.each_from_env({"PERSONAPLEX_DEVICE": devices})

@@ -14,7 +14,7 @@ from livekit_personaplex.engine.offline import OfflineConversation, converse
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.model.audio_file import read_recording
 from livekit_personaplex.sampling import MAX_SEED, Sampling
-from livekit_personaplex.settings import DEVICES, DTYPES, EngineSettings
+from livekit_personaplex.settings import DTYPES, EngineSettings
 
 DESCRIPTION = """\
 Hold one conversation with a recording as the caller: the same steps as in a call, without a clock.
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--persona", metavar="TEXT", default="", help="who the agent is (default: nobody)")
     add("--greedy", action="store_true", help="take the likeliest token always")
     add("--seed", metavar="N", type=int, help="one seed, one conversation (default: random)")
-    add("--device", choices=DEVICES, help="where the model runs")
+    add("--device", metavar="DEVICE", help="cuda, cuda:N for one of several GPUs, or cpu")
     add("--dtype", choices=DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from livekit_personaplex.cli.log_lines import log_to_stderr
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.process import run_engine
-from livekit_personaplex.settings import DEVICES, DTYPES, KV_DTYPES, EngineSettings
+from livekit_personaplex.settings import DTYPES, KV_DTYPES, EngineSettings
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.engine_process import READY_PREFIX
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="unix:PATH (for this user only) or HOST:PORT (for who knows the token)",
     )
-    add("--device", choices=DEVICES, help="where the model runs")
+    add("--device", metavar="DEVICE", help="cuda, cuda:N for one of several GPUs, or cpu")
     add("--dtype", choices=DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
     add("--kv", choices=KV_DTYPES, help="keys and values: fp8 fits twice as many conversations")
     add("--voices", metavar="DIR", type=Path, help="folder of your own voices, NAME.wav")

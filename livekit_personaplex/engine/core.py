@@ -21,6 +21,12 @@ from livekit_personaplex.engine.staging import LiveStaging, PromptStaging
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.kernels.fp8 import FP8
 from livekit_personaplex.log import logger
+from livekit_personaplex.model.given_words import (
+    MAX_GIVEN_TOKENS,
+    GivenWords,
+    find_word_starts,
+    lay_out_words,
+)
 from livekit_personaplex.model.lm_state import LmState
 from livekit_personaplex.model.personaplex import PersonaPlex, load_personaplex
 from livekit_personaplex.model.prompt import PromptPlan, build_prompt, tag_persona
@@ -45,6 +51,8 @@ class EngineCore:
         self.model = model
         self.sizes = sizes
         self._queue = PromptQueue(sizes.prompt_rows)
+        self._num_given, self._num_said = [0] * num_slots, [0] * num_slots
+        word_starts = find_word_starts(model.tokenizer, model.config.text_vocab_size)
         with torch.inference_mode():
             state = EngineState(
                 lm=LmState.create(
@@ -53,6 +61,7 @@ class EngineCore:
                     capacity=model.config.temporal_config.context + sizes.prompt_rows,
                     device=model.device,
                     kv_dtype=sizes.kv_dtype,
+                    word_starts=torch.from_numpy(word_starts),
                 ),
                 encoder=model.mimi.encoder.init_state(num_slots, model.device),
                 decoder=model.mimi.decoder.init_state(num_slots, model.device),
@@ -117,6 +126,19 @@ class EngineCore:
         ids = self.model.tokenizer.encode(tag_persona(persona))
         return build_prompt(self.model.config, self.model.voices.get(voice), ids)
 
+    def prepare_words(self, text: str) -> GivenWords:
+        """Lay out words for `say`. May be called from any thread; touches no device.
+
+        Args:
+            text: What to say; white space and control characters count as one space. Empty: the
+                agent is to begin to speak, with words of its own.
+
+        Raises:
+            ConfigError: They are too many.
+        """
+        printable = "".join(char if char.isprintable() else " " for char in text)
+        return lay_out_words(self.model.tokenizer.encode(" ".join(printable.split())), self.model.tokenizer)
+
     def text_decoder(self) -> TextDecoder:
         """Make the incremental text decoder of one session."""
         return TextDecoder(self.model.tokenizer)
@@ -139,7 +161,49 @@ class EngineCore:
             )
             self.state.encoder.reset(slot)
             self.state.decoder.reset(slot)
+        self._num_given[slot] = self._num_said[slot] = 0
         self._queue.add(slot, plan)
+
+    def say(self, slot: int, words: GivenWords) -> int:
+        """Let a conversation say words, after those it was given before; it chooses when.
+
+        Args:
+            slot: Opened; its prompt may still wait.
+            words: From ``prepare_words``.
+
+        Returns:
+            ``AgentStep.num_said`` of the step that says the last of them.
+
+        Raises:
+            ConfigError: Too many wait to be said already.
+        """
+        position = self._num_given[slot]
+        num_waiting = position - self._num_said[slot]
+        if num_waiting + len(words) > MAX_GIVEN_TOKENS:
+            raise ConfigError(
+                f"{num_waiting} tokens wait to be said and {len(words)} more would be over the "
+                f"limit of {MAX_GIVEN_TOKENS}; say less at a time, or wait until it is said"
+            )
+        with torch.inference_mode():
+            self.state.lm.steering.give(slot, words, position=position)
+        self._num_given[slot] = position + len(words)
+        return self._num_given[slot]
+
+    def stop_saying(self, slot: int) -> None:
+        """Take back the words that a conversation was given and has not said."""
+        with torch.inference_mode():
+            self.state.lm.steering.drop(slot)
+        self._num_said[slot] = self._num_given[slot]
+
+    def hold(self, slot: int) -> None:
+        """Let a conversation say nothing until ``release``."""
+        with torch.inference_mode():
+            self.state.lm.steering.held[slot] = True
+
+    def release(self, slot: int) -> None:
+        """End ``hold``: the model is free to speak, or says the words that it was given."""
+        with torch.inference_mode():
+            self.state.lm.steering.held[slot] = False
 
     def close(self, slot: int) -> None:
         """Take a slot back between ticks; it may be opened again at once."""
@@ -165,6 +229,8 @@ class EngineCore:
                 if rows
                 for step in group.staging.results(rows, group.first_slot)
             ]
+        for step in steps:
+            self._num_said[step.slot] = step.num_said
         return TickResult(steps, [])
 
     def _advance_prompts(self) -> list[int]:
@@ -209,6 +275,8 @@ class _Group:
 def load_model(settings: EngineSettings) -> PersonaPlex:
     """Load the model that ``settings`` name. Blocks for long.
 
+    On a GPU, what is made of it belongs to this thread, as the thread's current GPU does.
+
     Raises:
         CheckpointError: The model's files cannot be used.
         ConfigError: Device or voices cannot be used as set.
@@ -224,9 +292,19 @@ def load_model(settings: EngineSettings) -> PersonaPlex:
 
 
 def _find_device(name: str) -> torch.device:
-    if name == "cuda" and not torch.cuda.is_available():
+    """Find a device; a GPU becomes the one that this thread's kernels and recordings run on."""
+    device = torch.device(name)
+    if device.type != "cuda":
+        return device
+    if not torch.cuda.is_available():
         raise ConfigError(
-            "device cuda was asked for, but this machine has no usable NVIDIA GPU; "
+            f"device {name} was asked for, but this machine has no usable NVIDIA GPU; "
             "use --device cpu or check the driver"
         )
-    return torch.device(name)
+    if device.index is not None and device.index >= torch.cuda.device_count():
+        raise ConfigError(
+            f"device {name} was asked for, but this machine has {torch.cuda.device_count()} GPUs, "
+            "which are counted from cuda:0"
+        )
+    torch.cuda.set_device(device)
+    return device

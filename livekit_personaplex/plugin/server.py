@@ -1,6 +1,6 @@
-"""A LiveKit worker with an engine: starts it, watches it, and takes as many calls as it has slots.
+"""A LiveKit worker with its engines: it takes as many calls as they have slots.
 
-``run`` is where the engine starts, because every way to run a worker comes through it:
+``run`` is where engines start, because every way to run a worker comes through it:
 ``python agent.py start|dev|console`` and ``python -m livekit.agents start agent.py``.
 """
 
@@ -11,144 +11,93 @@ from typing import Any
 from livekit.agents import NOT_GIVEN, AgentServer, JobRequest, NotGivenOr, utils
 from livekit.agents.worker import ServerEnvOption
 
-from livekit_personaplex.errors import EngineError, EngineStartError, PersonaPlexError
 from livekit_personaplex.log import logger
 from livekit_personaplex.plugin.capacity import Capacity
-from livekit_personaplex.settings import EngineEndpoint, EngineSettings, exported_to_jobs
-from livekit_personaplex.wire.http import fetch_stats
-from livekit_personaplex.wire.supervisor import EngineState, EngineSupervisor
-
-WATCH_INTERVAL_S = 1.0
-RETRY_S = 0.5
+from livekit_personaplex.plugin.engines import WorkerEngines
+from livekit_personaplex.settings import EngineEndpoint, exported_to_jobs
 
 
 class PersonaPlexServer(AgentServer):
-    """`AgentServer` whose load is the share of the engine's slots that are in use.
+    """`AgentServer` whose load is the share of its engines' slots that are in use.
 
-    Starts an engine of its own, made from PERSONAPLEX_MODEL and the other variables that
-    `livekit_personaplex.settings` lists, and starts it again when it dies. With PERSONAPLEX_ENGINE
-    set it uses that engine instead. LiveKit sends no calls while there is no engine to take them.
+    Starts an engine of its own on each device of PERSONAPLEX_DEVICE, made from PERSONAPLEX_MODEL
+    and the other variables that `livekit_personaplex.settings` lists, and starts it again when it
+    dies. With PERSONAPLEX_ENGINE set it uses the engines named there instead. LiveKit sends no
+    calls while there is no engine to take them.
     """
 
     def __init__(self, *, engine_timeout_s: float = 30.0, **options: Any) -> None:
         """Make a server; nothing is started.
 
         Args:
-            engine_timeout_s: How long an engine that PERSONAPLEX_ENGINE names may take to answer.
+            engine_timeout_s: How long the engines that PERSONAPLEX_ENGINE names may take until
+                one of them answers.
             **options: Those of `AgentServer`, except load and load threshold.
         """
         # Job processes that wait for a call; to start one takes 0.4 s, to keep one 10 MB.
         options.setdefault("num_idle_processes", ServerEnvOption(dev_default=1, prod_default=2))
         # A plain threshold holds in dev mode too, where LiveKit's own default takes any load.
         super().__init__(load_fnc=self._get_effective_load, load_threshold=1.0, **options)
-        self._engine_timeout_s = engine_timeout_s
         self._capacity = Capacity()
-        self._supervisor: EngineSupervisor | None = None
+        self._engines = WorkerEngines(self._capacity, answer_timeout_s=engine_timeout_s)
         self._on_request: Callable[[JobRequest], Any] | None = None
-        self._starting: asyncio.Task[EngineEndpoint] | None = None
+        self._starting: asyncio.Task[list[EngineEndpoint]] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._has_begun = False
 
     async def run(self, *, devmode: bool = False, unregistered: bool = False) -> None:
-        """Start the engine, wait until it takes calls, then serve until the server is closed.
+        """Start the engines, wait until they take calls, then serve until the server is closed.
 
         Raises:
-            EngineStartError: There is no engine; nothing was registered.
+            EngineStartError: There is no engine, or one does not start; nothing was registered.
             ConfigError: The environment asks for what cannot be.
         """
         if not self._can_begin(unregistered=unregistered):
             await super().run(devmode=devmode, unregistered=unregistered)
             return  # not reached: it says what is missing, before an engine loads for minutes
         self._stopping = None
-        self._starting = asyncio.create_task(self._start_engine(), name="engine start")
+        self._starting = asyncio.create_task(self._engines.start(), name="engines start")
         try:
-            endpoint = await self._starting
+            endpoints = await self._starting
             self._starting = None
             self._on_request = on_request = self._request_fnc
             self._request_fnc = self._answer
             self._has_begun = True
-            watcher = asyncio.create_task(self._watch(endpoint), name="engine watcher")
+            watcher = asyncio.create_task(self._engines.watch(), name="engines watcher")
             try:
-                with exported_to_jobs(endpoint):
+                with exported_to_jobs(endpoints):
                     await super().run(devmode=devmode, unregistered=unregistered)
             finally:
                 self._request_fnc = on_request
                 await utils.aio.cancel_and_wait(watcher)
         finally:
             self._starting = None
-            await self._stop_engine()
+            await self._stop_engines()
 
     async def drain(self, timeout: NotGivenOr[int | None] = NOT_GIVEN) -> None:
         """Take no more calls, and wait for those that run."""
-        if self._has_begun:  # a signal may come while the engine is starting
+        if self._has_begun:  # a signal may come while engines are starting
             await super().drain(timeout)
 
     async def aclose(self) -> None:
-        """End the jobs that still run, then the engine. Idempotent."""
+        """End the jobs that still run, then the engines. Idempotent."""
         if self._starting is not None:
             self._starting.cancel()
         if self._has_begun:
             await super().aclose()
-        await self._stop_engine()
+        await self._stop_engines()
 
     def _can_begin(self, *, unregistered: bool) -> bool:
         has_server = bool(self._ws_url and self._api_key and self._api_secret)
         return self._entrypoint_fnc is not None and (unregistered or has_server)
 
-    # the engine
+    # the engines
 
-    async def _start_engine(self) -> EngineEndpoint:
-        endpoint = EngineEndpoint.from_env()
-        if endpoint is None:
-            self._supervisor = EngineSupervisor(
-                EngineSettings.from_env(), on_state=self._note_engine_state
-            )
-            address = await self._supervisor.start()
-            endpoint = EngineEndpoint(address=address, token=self._supervisor.token)
-        await self._reach(endpoint)
-        return endpoint
-
-    async def _reach(self, endpoint: EngineEndpoint) -> None:
-        loop = asyncio.get_running_loop()
-        give_up_s = loop.time() + self._engine_timeout_s
-        while True:
-            try:
-                stats = await fetch_stats(endpoint.address, token=endpoint.token)
-            except EngineError as error:
-                if loop.time() > give_up_s:
-                    raise EngineStartError(
-                        f"{error} (waited {self._engine_timeout_s:g} s for PERSONAPLEX_ENGINE)"
-                    ) from None
-                await asyncio.sleep(RETRY_S)
-            else:
-                self._capacity.update(stats)
-                return
-
-    async def _watch(self, endpoint: EngineEndpoint) -> None:
-        is_well = True
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL_S)
-            try:
-                self._capacity.update(await fetch_stats(endpoint.address, token=endpoint.token))
-            except PersonaPlexError as error:
-                self._capacity.update(None)
-                if is_well:
-                    logger.warning("no calls are taken: %s", error)
-                is_well = False
-            else:
-                is_well = True
-
-    def _note_engine_state(self, state: EngineState) -> None:
-        logger.info("engine state", extra={"state": state.value})
-        if state is not EngineState.READY:
-            self._capacity.update(None)
-
-    async def _stop_engine(self) -> None:
-        if self._stopping is None and self._supervisor is not None:
-            self._stopping = asyncio.create_task(self._supervisor.stop(), name="engine stop")
-        if self._stopping is not None:
-            # whoever shuts down cancels every task: this one ends all the same
-            await asyncio.shield(self._stopping)
+    async def _stop_engines(self) -> None:
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._engines.stop(), name="engines stop")
+        # whoever shuts down cancels every task: this one ends all the same
+        await asyncio.shield(self._stopping)
 
     # capacity
 

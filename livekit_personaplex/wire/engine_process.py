@@ -30,9 +30,10 @@ class EngineProcess:
     when we die, however we die. What it logs goes into this process's log, line by line.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, name: str) -> None:
         """Used by `spawn`."""
         self._process = process
+        self._name = name
         self._ready: asyncio.Future[EngineAddress] = asyncio.get_running_loop().create_future()
         self._last_lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._readers = [
@@ -41,8 +42,10 @@ class EngineProcess:
         ]
 
     @classmethod
-    async def spawn(cls, command: Sequence[str], environment: Mapping[str, str]) -> "EngineProcess":
-        """Start a command in an environment.
+    async def spawn(
+        cls, command: Sequence[str], environment: Mapping[str, str], *, name: str = "engine"
+    ) -> "EngineProcess":
+        """Start a command in an environment; its lines in the log begin with `name`.
 
         Raises:
             EngineStartError: It cannot be started.
@@ -58,7 +61,7 @@ class EngineProcess:
             )
         except OSError as error:
             raise EngineStartError(f"cannot start {command[0]}: {error.strerror}") from None
-        return cls(process)
+        return cls(process, name=name)
 
     @property
     def pid(self) -> int:
@@ -109,14 +112,14 @@ class EngineProcess:
             if line.startswith(READY_PREFIX) and not self._ready.done():
                 self._ready.set_result(EngineAddress.parse(line.removeprefix(READY_PREFIX)))
             else:
-                logger.debug("engine: %s", line)
+                logger.debug("%s: %s", self._name, line)
 
     async def _read_log(self) -> None:
         level = logging.INFO
         async for line in _lines(self._process.stderr):
             self._last_lines.append(line)
             level = LEVELS.get(line.split(" ", 1)[0], level)  # a traceback keeps its line's level
-            logger.log(level, "engine: %s", line)
+            logger.log(level, "%s: %s", self._name, line)
 
 
 async def _lines(stream: asyncio.StreamReader | None) -> AsyncIterator[str]:

@@ -44,6 +44,7 @@ class EngineSupervisor:
         self,
         settings: EngineSettings,
         *,
+        name: str = "engine",
         on_state: Callable[[EngineState], None] = lambda state: None,
         start_timeout_s: float = 900.0,
         command: Callable[[EngineSettings], Sequence[str]] | None = None,
@@ -53,6 +54,7 @@ class EngineSupervisor:
         Args:
             settings: The engine's. Without an address to listen on, it gets a Unix socket in a
                 private folder of its own.
+            name: What its lines are headed with in this process's log.
             on_state: Called on the loop at every change of `state`.
             start_timeout_s: From the start of the process to ready; loading a large model from a
                 slow disk takes minutes.
@@ -61,6 +63,7 @@ class EngineSupervisor:
         self.state = EngineState.STOPPED
         self.num_restarts = 0
         self._settings = settings
+        self._name = name
         self._on_state = on_state
         self._start_timeout_s = start_timeout_s
         self._command = command or serve_command
@@ -122,7 +125,7 @@ class EngineSupervisor:
         elif self._address is not None:
             settings = replace(settings, listen=self._address)  # the port chosen at first
         self._process = await EngineProcess.spawn(
-            self._command(settings), settings.child_environment()
+            self._command(settings), settings.child_environment(), name=self._name
         )
         try:
             self._address = await self._process.wait_ready(self._start_timeout_s)
@@ -142,7 +145,10 @@ class EngineSupervisor:
             assert self._process is not None
             ready_s = loop.time()
             code = await self._process.wait()
-            logger.error("the engine died and is started again", extra={"exit_code": code})
+            logger.error(
+                "the engine died and is started again",
+                extra={"engine": self._name, "exit_code": code},
+            )
             self._set_state(EngineState.RESTARTING)
             if loop.time() - ready_s > HEALTHY_S:
                 backoff_s = FIRST_BACKOFF_S
@@ -194,5 +200,7 @@ def serve_command(settings: EngineSettings) -> list[str]:
         "--tick-timeout-s": settings.tick_timeout_s,
     }
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
+    if settings.nvidia_protocol:
+        given.append("--nvidia-protocol")
     main = "livekit_personaplex.cli.main"
     return [sys.executable, "-m", main, "serve", *given, "--exit-with-parent"]
