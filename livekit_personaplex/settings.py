@@ -58,6 +58,7 @@ class EngineSettings:
         max_backlog_frames: User frames of one session that wait for a tick; beyond it the oldest
             are dropped, so that delay never piles up.
         tick_timeout_s: A tick that takes longer ends the engine: the device hangs.
+        nvidia_protocol: Also serve clients of NVIDIA's protocol, on ``/api/chat``.
     """
 
     model: str = DEFAULT_MODEL
@@ -71,6 +72,7 @@ class EngineSettings:
     record_dir: Path | None = None
     max_backlog_frames: int = 4
     tick_timeout_s: float = 10.0
+    nvidia_protocol: bool = False
 
     def __post_init__(self) -> None:
         if not self.model:

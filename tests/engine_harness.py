@@ -43,9 +43,10 @@ async def running_engine(
 ) -> AsyncIterator[RunningEngine]:
     """Serve a core until the block ends; the engine's thread and sockets are gone then."""
     address = EngineAddress.parse(listen or f"unix:{folder / 'engine.sock'}")
-    engine = Engine(EngineSettings(listen=address, token=token, **settings), lambda: core)
+    given = EngineSettings(listen=address, token=token, **settings)
+    engine = Engine(given, lambda: core)
     listen_socket = ListenSocket(address)
-    server = EngineServer(engine, listen_socket, token=token)
+    server = EngineServer(engine, listen_socket, token=token, nvidia_protocol=given.nvidia_protocol)
     try:
         await server.start()
         await engine.start()

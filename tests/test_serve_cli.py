@@ -193,6 +193,7 @@ def test_the_supervisor_and_serve_mean_the_same_settings(monkeypatch: pytest.Mon
         record_dir=Path("recordings"),
         max_backlog_frames=9,
         tick_timeout_s=3.5,
+        nvidia_protocol=True,
     )
     given = []
 

@@ -18,6 +18,10 @@ It writes "ready ADDRESS" to standard output once it takes calls, and logs to st
 What is not given as an option comes from the environment: PERSONAPLEX_MODEL, PERSONAPLEX_SLOTS,
 PERSONAPLEX_DEVICE, PERSONAPLEX_DTYPE, PERSONAPLEX_VOICES, PERSONAPLEX_RECORD. The token that
 clients on TCP must know comes from PERSONAPLEX_TOKEN only, so that no list of processes shows it.
+
+With --nvidia-protocol it also serves NVIDIA's own clients and LiveKit's livekit-plugins-nvidia, on
+/api/chat: on a loopback address they need no token; elsewhere they give it as the password in the
+address, ws://any:TOKEN@HOST:PORT.
 """
 
 
@@ -61,6 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         help="a tick that takes longer ends the engine",
     )
+    add("--nvidia-protocol", action="store_true", help="also serve NVIDIA's clients, on /api/chat")
     add("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -78,6 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
         record_dir=arguments.record,
         max_backlog_frames=arguments.max_backlog_frames,
         tick_timeout_s=arguments.tick_timeout_s,
+        nvidia_protocol=arguments.nvidia_protocol,
     )
 
     def load() -> Core:

@@ -1,6 +1,7 @@
 """The socket an engine listens on: a Unix socket for its owner only, or TCP."""
 
 import errno
+import ipaddress
 import os
 import socket
 import stat
@@ -42,6 +43,13 @@ class ListenSocket:
                 self.address = EngineAddress(host=address.host, port=port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only programs on this machine reach it."""
+        if self.address.is_unix:
+            return True
+        return ipaddress.ip_address(self.socket.getsockname()[0]).is_loopback
 
     def close(self) -> None:
         """Close the socket and remove its path, if it is still ours. Idempotent."""

@@ -16,6 +16,7 @@ from contextlib import suppress
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.engine import Engine
 from livekit_personaplex.engine.listen_socket import ListenSocket
+from livekit_personaplex.engine.opus import check_opus
 from livekit_personaplex.engine.parent_watch import watch_parent
 from livekit_personaplex.engine.server import EngineServer
 from livekit_personaplex.errors import ConfigError
@@ -63,10 +64,14 @@ async def _run(
 ) -> int:
     if settings.listen is None:
         raise ConfigError("an engine needs an address to listen on: unix:PATH or HOST:PORT")
+    if settings.nvidia_protocol:
+        check_opus()
     told_to_stop = _listen_for_stop(exit_with_parent)
     listen_socket = ListenSocket(settings.listen)
     engine = Engine(settings, load)
-    server = EngineServer(engine, listen_socket, token=settings.token)
+    server = EngineServer(
+        engine, listen_socket, token=settings.token, nvidia_protocol=settings.nvidia_protocol
+    )
     try:
         await server.start()
         if await _start(engine, told_to_stop):

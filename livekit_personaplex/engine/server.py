@@ -1,18 +1,22 @@
 """The engine's HTTP server: one WebSocket per conversation, health, counters, voices."""
 
 import asyncio
-import hmac
+from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import WSCloseCode, web
 from aiohttp.typedefs import Handler
 
+from livekit_personaplex.engine.access import Access
 from livekit_personaplex.engine.connection import Connection
 from livekit_personaplex.engine.engine import Engine
 from livekit_personaplex.engine.listen_socket import ListenSocket
+from livekit_personaplex.engine.nvidia_chat import CHAT_PATH, NvidiaChat
+from livekit_personaplex.engine.nvidia_opening import open_chat
 from livekit_personaplex.wire.json_message import dump_json
 from livekit_personaplex.wire.protocol import (
     HEALTH_PATH,
     MAX_MESSAGE_BYTES,
+    MAX_PERSONA_BYTES,
     SESSION_PATH,
     STATS_PATH,
     VOICES_PATH,
@@ -24,13 +28,20 @@ HEARTBEAT_S = 10.0
 GOODBYE_TIMEOUT_S = 1.0
 """How long a client may take to answer the end of its WebSocket."""
 SHUTDOWN_TIMEOUT_S = 2.0
+MAX_REQUEST_LINE_BYTES = 4_096 + 3 * MAX_PERSONA_BYTES
+"""The longest persona, percent-encoded in a query, and the rest."""
 
 
 class EngineServer:
-    """Serves an engine on a socket. On TCP every request but ``/health`` needs the token."""
+    """Serves an engine on a socket; `Access` says to whom."""
 
     def __init__(
-        self, engine: Engine, listen_socket: ListenSocket, *, token: str | None = None
+        self,
+        engine: Engine,
+        listen_socket: ListenSocket,
+        *,
+        token: str | None = None,
+        nvidia_protocol: bool = False,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -38,18 +49,28 @@ class EngineServer:
             engine: May still be loading: it answers 503 until then.
             listen_socket: Bound; the server closes it.
             token: What clients on TCP must know; not asked for on a Unix socket.
+            nvidia_protocol: Also serve clients of NVIDIA's protocol, on ``/api/chat``.
         """
         self._engine = engine
         self._listen_socket = listen_socket
-        self._token = None if listen_socket.address.is_unix else token
-        assert listen_socket.address.is_unix or token, "TCP needs a token"
-        app = web.Application(middlewares=[self._check_token])
+        is_unix = listen_socket.address.is_unix
+        assert is_unix or token, "TCP needs a token"
+        self._access = Access(
+            token=None if is_unix else token, is_loopback=listen_socket.is_loopback
+        )
+        app = web.Application(middlewares=[self._check_access])
         app.router.add_get(SESSION_PATH, self._serve_session)
         app.router.add_get(HEALTH_PATH, self._serve_health)
         app.router.add_get(STATS_PATH, self._serve_stats)
         app.router.add_get(VOICES_PATH, self._serve_voices)
+        if nvidia_protocol:
+            app.router.add_get(CHAT_PATH, self._serve_chat)
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_TIMEOUT_S
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=SHUTDOWN_TIMEOUT_S,
+            max_line_size=MAX_REQUEST_LINE_BYTES,
         )
 
     async def start(self) -> None:
@@ -64,28 +85,33 @@ class EngineServer:
         self._listen_socket.close()
 
     @web.middleware
-    async def _check_token(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._token is not None and request.path != HEALTH_PATH:
-            given = request.headers.get("Authorization", "").encode(errors="surrogateescape")
-            if not hmac.compare_digest(given, f"Bearer {self._token}".encode()):
-                raise web.HTTPUnauthorized(text="this engine needs its token as a bearer token")
+    async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == CHAT_PATH:
+            self._access.check_chat(request)
+        elif request.path != HEALTH_PATH:
+            self._access.check_token(request)
         return await handler(request)
 
     async def _serve_session(self, request: web.Request) -> web.StreamResponse:
         if not self._engine.is_ready:
             raise web.HTTPServiceUnavailable(text=f"the engine is {self._engine.phase.value}")
-        ws = web.WebSocketResponse(
-            heartbeat=HEARTBEAT_S,
-            max_msg_size=MAX_MESSAGE_BYTES,
-            compress=False,
-            timeout=GOODBYE_TIMEOUT_S,
-        )
-        await ws.prepare(request)
-        try:
+
+        async def converse(ws: web.WebSocketResponse) -> WSCloseCode:
             await Connection(ws, self._engine).run()
+            return WSCloseCode.OK
+
+        return await _serve_websocket(request, converse)
+
+    async def _serve_chat(self, request: web.Request) -> web.StreamResponse:
+        session = await open_chat(request, self._engine)
+
+        async def converse(ws: web.WebSocketResponse) -> WSCloseCode:
+            return await NvidiaChat(ws, self._engine, session).run()
+
+        try:
+            return await _serve_websocket(request, converse)
         finally:
-            await _end(ws, request.transport)
-        return ws
+            self._engine.close(session)
 
     async def _serve_health(self, request: web.Request) -> web.StreamResponse:
         is_ready = self._engine.is_ready
@@ -99,10 +125,30 @@ class EngineServer:
         return web.json_response(text=pack_voices(self._engine.voices()))
 
 
-async def _end(ws: web.WebSocketResponse, transport: asyncio.Transport | None) -> None:
+async def _serve_websocket(
+    request: web.Request, converse: Callable[[web.WebSocketResponse], Awaitable[WSCloseCode]]
+) -> web.WebSocketResponse:
+    ws = web.WebSocketResponse(
+        heartbeat=HEARTBEAT_S,
+        max_msg_size=MAX_MESSAGE_BYTES,
+        compress=False,
+        timeout=GOODBYE_TIMEOUT_S,
+    )
+    await ws.prepare(request)
+    close_code = WSCloseCode.OK
+    try:
+        close_code = await converse(ws)
+    finally:
+        await _end(ws, request.transport, close_code)
+    return ws
+
+
+async def _end(
+    ws: web.WebSocketResponse, transport: asyncio.Transport | None, code: WSCloseCode
+) -> None:
     """Close a WebSocket; a peer that does not play along is cut off."""
     try:
-        await asyncio.wait_for(ws.close(), GOODBYE_TIMEOUT_S)
+        await asyncio.wait_for(ws.close(code=code), GOODBYE_TIMEOUT_S)
     except asyncio.TimeoutError:
         if transport is not None:
             transport.abort()
