@@ -202,7 +202,5 @@ def serve_command(settings: EngineSettings) -> list[str]:
     given = [f"{name}={value}" for name, value in options.items() if value is not None]
     if settings.nvidia_protocol:
         given.append("--nvidia-protocol")
-    if settings.nvidia_protocol:
-        given.append("--nvidia-protocol")
     main = "livekit_personaplex.cli.main"
     return [sys.executable, "-m", main, "serve", *given, "--exit-with-parent"]
