@@ -13,6 +13,7 @@ PERSONAPLEX_RECORD    folder for recordings of what the engine heard and answere
 PERSONAPLEX_ENGINE    address of an engine that runs already, or a list of them with commas between;
                       nothing is started then
 PERSONAPLEX_TOKEN     bearer token of an engine on TCP
+PERSONAPLEX_METRICS_PORT  port of a worker's Prometheus metrics; none by default
 ====================  =============================================================
 """
 
@@ -163,6 +164,20 @@ class EngineEndpoint:
         addresses = [EngineAddress.parse(text) for text in _split(values.get("ENGINE"))]
         return [cls(address=address, token=values.get("TOKEN")) for address in addresses]
 
+    @classmethod
+    def each_named(cls, engines: str, *, token: str = "") -> "list[EngineEndpoint]":
+        """Read what was given as PERSONAPLEX_ENGINE and PERSONAPLEX_TOKEN are read.
+
+        Args:
+            engines: An address, or a list with commas between; empty for those of the environment.
+            token: Empty for that of the environment.
+
+        Raises:
+            ConfigError: An address, or a variable, cannot be used.
+        """
+        given = {f"{_PREFIX}ENGINE": engines, f"{_PREFIX}TOKEN": token}
+        return cls.each_from_env({**os.environ, **{k: v for k, v in given.items() if v}})
+
 
 @contextmanager
 def exported_to_jobs(endpoints: Sequence[EngineEndpoint]) -> Iterator[None]:
@@ -188,6 +203,18 @@ def exported_to_jobs(endpoints: Sequence[EngineEndpoint]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+def worker_metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
+    """Read PERSONAPLEX_METRICS_PORT; None when it is not set.
+
+    Raises:
+        ConfigError: It, or another variable, cannot be used.
+    """
+    port = _parse_count("METRICS_PORT", _read(environ))
+    if port is not None and port > 65_535:
+        raise ConfigError(f"{_PREFIX}METRICS_PORT must be a port up to 65535, got {port}")
+    return port
 
 
 def default_dtype(device: str) -> str:
