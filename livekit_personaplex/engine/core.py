@@ -137,7 +137,8 @@ class EngineCore:
             ConfigError: They are too many.
         """
         printable = "".join(char if char.isprintable() else " " for char in text)
-        return lay_out_words(self.model.tokenizer.encode(" ".join(printable.split())), self.model.tokenizer)
+        ids = self.model.tokenizer.encode(" ".join(printable.split()))
+        return lay_out_words(ids, self.model.tokenizer)
 
     def text_decoder(self) -> TextDecoder:
         """Make the incremental text decoder of one session."""

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from livekit_personaplex.sampling import Sampling
 
-if TYPE_CHECKING:  # the plan is only handed on here
+if TYPE_CHECKING:  # plans and words are only handed on here
+    from livekit_personaplex.model.given_words import GivenWords
     from livekit_personaplex.model.prompt import PromptPlan
 
 
@@ -24,11 +25,13 @@ class AgentStep:
         slot: The slot it was computed in.
         pcm: ``[1920] int16``.
         tokens: ``[9] int64``: text token, then the agent's 8 codes.
+        num_said: Tokens of given words that the conversation has said, this step's included.
     """
 
     slot: int
     pcm: NDArray[np.int16]
     tokens: NDArray[np.int64]
+    num_said: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,10 @@ class TextDecoder(Protocol):
 
 
 class Core(Protocol):
-    """The model on its slots. One thread calls `open`, `close` and `tick`, one at a time."""
+    """The model on its slots.
+
+    One thread calls everything but `prepare`, `prepare_words` and `text_decoder`.
+    """
 
     @property
     def num_slots(self) -> int:
@@ -73,8 +79,41 @@ class Core(Protocol):
         """
         ...
 
+    def prepare_words(self, text: str) -> "GivenWords":
+        """Lay out words for `say`; without any, the agent is to begin with words of its own.
+
+        Any thread, beside ticks.
+
+        Raises:
+            ConfigError: They are too many.
+        """
+        ...
+
     def open(self, slot: int, plan: "PromptPlan", sampling: Sampling) -> None:
         """Begin a conversation in a free slot; ``sampling.seed`` is set."""
+        ...
+
+    def say(self, slot: int, words: "GivenWords") -> int:
+        """Let an open conversation say given words, after those it was given before.
+
+        Returns:
+            `AgentStep.num_said` of the step that says the last of them.
+
+        Raises:
+            ConfigError: Too many wait to be said already.
+        """
+        ...
+
+    def stop_saying(self, slot: int) -> None:
+        """Take back the given words that are not said yet: they count as said."""
+        ...
+
+    def hold(self, slot: int) -> None:
+        """Let an open conversation say nothing until `release`."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """Let it speak, or say the words that it was given."""
         ...
 
     def close(self, slot: int) -> None:

@@ -42,6 +42,7 @@ class LiveStage:
         exec_mask: ``[B] bool`` which slots step.
         pcm_out: ``[B, 1920] int16`` agent frames.
         tokens_out: ``[B, 9] int64``.
+        said_out: ``[B] int64`` given tokens said so far.
     """
 
     model: PersonaPlex
@@ -51,6 +52,7 @@ class LiveStage:
     exec_mask: torch.Tensor
     pcm_out: torch.Tensor
     tokens_out: torch.Tensor
+    said_out: torch.Tensor
 
     @staticmethod
     def create(model: PersonaPlex, state: EngineState) -> "LiveStage":
@@ -68,12 +70,15 @@ class LiveStage:
             exec_mask=zeros(num_slots, dtype=torch.bool),
             pcm_out=zeros(num_slots, FRAME_SAMPLES, dtype=torch.int16),
             tokens_out=zeros(num_slots, NUM_TOKEN_ROWS, dtype=torch.int64),
+            said_out=zeros(num_slots, dtype=torch.int64),
         )
 
     def run(self) -> None:
         """Step the group. Never synchronises with a GPU."""
         samples = self.pcm_in.to(torch.float32) * (1.0 / 32768.0)
         user_codes = self.model.mimi.encoder.encode(samples, self.state.encoder, self.has_user)
+        # the text token that a step gives out was drawn in the step before
+        self.said_out.copy_(self.state.lm.steering.said)
         output = self.model.lm.step(
             self.state.lm,
             user_codes=user_codes,

@@ -47,6 +47,7 @@ class LiveStaging:
         exec_mask: ``[B] bool``.
         pcm_out: ``[B, 1920] int16``.
         tokens_out: ``[B, 9] int64``.
+        said_out: ``[B] int64``.
         fence: Behind the outputs' copies.
     """
 
@@ -56,6 +57,7 @@ class LiveStaging:
     exec_mask: torch.Tensor
     pcm_out: torch.Tensor
     tokens_out: torch.Tensor
+    said_out: torch.Tensor
     fence: CopyFence
 
     @staticmethod
@@ -68,6 +70,7 @@ class LiveStaging:
             exec_mask=_host_twin(stage.exec_mask),
             pcm_out=_host_twin(stage.pcm_out),
             tokens_out=_host_twin(stage.tokens_out),
+            said_out=_host_twin(stage.said_out),
             fence=CopyFence(stage.pcm_in.device),
         )
 
@@ -92,13 +95,17 @@ class LiveStaging:
         """Queue the copies of the outputs."""
         self.pcm_out.copy_(self.stage.pcm_out, non_blocking=True)
         self.tokens_out.copy_(self.stage.tokens_out, non_blocking=True)
+        self.said_out.copy_(self.stage.said_out, non_blocking=True)
         self.fence.set()
 
     def results(self, rows: list[int], first_slot: int) -> list[AgentStep]:
         """Wait for the outputs and take those of ``rows``."""
         self.fence.wait()
-        pcm, tokens = self.pcm_out.numpy(), self.tokens_out.numpy()
-        return [AgentStep(first_slot + row, pcm[row].copy(), tokens[row].copy()) for row in rows]
+        pcm, tokens, said = self.pcm_out.numpy(), self.tokens_out.numpy(), self.said_out.tolist()
+        return [
+            AgentStep(first_slot + row, pcm[row].copy(), tokens[row].copy(), said[row])
+            for row in rows
+        ]
 
 
 @dataclass(frozen=True, slots=True)

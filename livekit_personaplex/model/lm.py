@@ -134,7 +134,10 @@ class LanguageModel:
             steps=steps,
             codebook=0,
         )
-        text = torch.where(given[:, 0], targets[:, 0], sampled)
+        steered = state.steering.choose(
+            sampled, previous=columns[:, 0], mask=exec_mask & ~given[:, 0]
+        )
+        text = torch.where(given[:, 0], targets[:, 0], steered)
         audio_logits: list[torch.Tensor] = []
 
         def draw_token(inner_step: int, logits: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.model.config import PersonaPlexConfig
+from livekit_personaplex.model.steering import Steering
 from livekit_personaplex.sampling import Sampling
 
 RING_COLUMNS = 4
@@ -26,6 +27,7 @@ class LmState:
         tokens: ``[S, 17, 4] int64`` token ring, column = step mod 4.
         provided: ``[S, 17, 4] bool`` entries that were given and must not be sampled over.
         rings: Keys and values of the temporal transformer.
+        steering: Words that the model is given to say.
         seeds: ``[S] int64``.
         text_temperatures: ``[S] float32``, 0 = greedy.
         audio_temperatures: ``[S] float32``, 0 = greedy.
@@ -37,6 +39,7 @@ class LmState:
     tokens: torch.Tensor
     provided: torch.Tensor
     rings: KvRings
+    steering: Steering
     seeds: torch.Tensor
     text_temperatures: torch.Tensor
     audio_temperatures: torch.Tensor
@@ -51,6 +54,7 @@ class LmState:
         capacity: int,
         device: torch.device,
         kv_dtype: torch.dtype,
+        word_starts: torch.Tensor | None = None,
     ) -> "LmState":
         """Allocate zeroed state.
 
@@ -60,7 +64,10 @@ class LmState:
             capacity: C; must be at least the context plus the prompt rows of one tick.
             device: Where the state lives.
             kv_dtype: Dtype of keys and values.
+            word_starts: ``[text vocabulary] bool`` which text tokens begin a word; by default all.
         """
+        if word_starts is None:
+            word_starts = torch.ones(config.text_vocab_size, dtype=torch.bool)
         temporal = config.temporal_config
         rows = config.num_audio_codebooks + 1
 
@@ -79,6 +86,7 @@ class LmState:
             tokens=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.int64),
             provided=zeros(num_slots, rows, RING_COLUMNS, dtype=torch.bool),
             rings=KvRings.create(ring, dtype=kv_dtype, device=device),
+            steering=Steering.create(num_slots, word_starts.to(device)),
             seeds=zeros(num_slots, dtype=torch.int64),
             text_temperatures=zeros(num_slots, dtype=torch.float32),
             audio_temperatures=zeros(num_slots, dtype=torch.float32),
@@ -93,6 +101,7 @@ class LmState:
             tokens=self.tokens[group],
             provided=self.provided[group],
             rings=self.rings.view(group),
+            steering=self.steering.view(group),
             seeds=self.seeds[group],
             text_temperatures=self.text_temperatures[group],
             audio_temperatures=self.audio_temperatures[group],
@@ -124,6 +133,7 @@ class LmState:
         self.offsets[slot] = offset
         self.tokens[slot].copy_(torch.from_numpy(tokens))
         self.provided[slot].copy_(torch.from_numpy(provided))
+        self.steering.reset(slot)
         self.seeds[slot] = sampling.seed
         self.text_temperatures[slot] = 0.0 if sampling.greedy else sampling.text_temperature
         self.audio_temperatures[slot] = 0.0 if sampling.greedy else sampling.audio_temperature
