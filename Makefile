@@ -39,7 +39,7 @@ format: $(READY)
 	@.venv/bin/ruff format .
 
 bench: $(READY) $(LIVEKIT_SERVER)
-	@PYTHONPATH=tests $(PYTHON) tests/benchmarks/room_latency.py $(ARGS)
+	@$(PYTHON) -m tests.benchmarks.room_latency $(ARGS)
 
 clean:
 	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache demo-output

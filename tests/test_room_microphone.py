@@ -37,7 +37,7 @@ SLACK_S = 0.15
 def worker(
     livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RoomWorker]:
-    with run_worker(livekit, tmp_path_factory.mktemp("worker"), slots=1) as running:
+    with run_worker(livekit, tmp_path_factory.mktemp("worker"), slots=2) as running:
         yield running
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,10 +83,20 @@ def run_worker(
     slots: int,
     agent: Path = AGENT_WITH_REPORT,
     mode: str = "dev",
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[RoomWorker]:
-    """Run a worker until the block ends; it has registered when the block begins."""
+    """Run a worker until the block ends; it has registered when the block begins.
+
+    Args:
+        server: The LiveKit server it works for.
+        folder: For what it leaves behind; made here.
+        slots: Calls at a time.
+        agent: What to run.
+        mode: ``dev`` or ``start``.
+        settings: Environment variables that go before those of the small model on a CPU.
+    """
     (folder / "reports").mkdir(parents=True)
-    settings = {
+    environment = {
         "PERSONAPLEX_MODEL": str(TINY16),
         "PERSONAPLEX_DEVICE": "cpu",
         "PERSONAPLEX_DTYPE": "float32",
@@ -94,8 +104,9 @@ def run_worker(
         "PERSONAPLEX_RECORD": str(folder / "records"),
         "CALL_REPORTS": str(folder / "reports"),
         "OMP_NUM_THREADS": "1",
+        **(settings or {}),
     }
-    with start_worker(agent, server, mode=mode, settings=settings) as process:
+    with start_worker(agent, server, mode=mode, settings=environment) as process:
         wait_until_registered(process, timeout_s=START_TIMEOUT_S)
         yield RoomWorker(process, folder)
 
