@@ -30,15 +30,24 @@ class AttentionTuning:
     num_stages: int
 
 
-def attention_tuning(device: torch.device, kv_dtype: torch.dtype) -> AttentionTuning:
+_FEW_SLOTS = 8
+"""Up to this many slots latency counts, above it memory bandwidth."""
+
+
+def attention_tuning(
+    device: torch.device, kv_dtype: torch.dtype, num_slots: int
+) -> AttentionTuning:
     """Look up the cut for a device, or the one that is used where none was measured.
 
     Args:
         device: CPU gets the default, which it does not use.
         kv_dtype: Dtype of the rings.
+        num_slots: Slots of the engine; another number may mean another cut and other low bits.
     """
     text = files("livekit_personaplex.kernels").joinpath("attention_tuning.json").read_text()
     table = json.loads(text)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "default"
     entry = table.get(name, table["default"])
-    return AttentionTuning(**entry["fp8" if kv_dtype == FP8 else "wide"])
+    kind = "fp8" if kv_dtype == FP8 else "wide"
+    few = f"{kind}_few_slots"
+    return AttentionTuning(**entry[few if num_slots <= _FEW_SLOTS and few in entry else kind])

@@ -44,7 +44,8 @@ class KvRings:
             storage = torch.uint8 if has_scales else dtype
             return torch.zeros(shape, dtype=storage, device=device).view(dtype)
 
-        return KvRings(ring(), ring(), scales(), scales(), attention_tuning(device, dtype))
+        tuning = attention_tuning(device, dtype, shape[1])
+        return KvRings(ring(), ring(), scales(), scales(), tuning)
 
     def layer(self, index: int) -> "KvRings":
         """Views of one layer's rings."""

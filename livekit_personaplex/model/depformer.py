@@ -4,7 +4,7 @@ Every inner step has weights of its own, there is no positional encoding, and ea
 afresh. Inner steps past the agent's codebooks predict the caller's audio, which is always given,
 so they are neither run nor loaded.
 
-Legend: B rows, N inner steps, E temporal width, D depformer width.
+Legend: B rows, N inner steps, L layers, E temporal width, D depformer width.
 """
 
 from collections.abc import Callable
@@ -13,33 +13,18 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from livekit_personaplex.kernels.glue import add_rms_norm, rms_norm, silu_gate
+from livekit_personaplex.kernels.fused_linear import linear
 from livekit_personaplex.kernels.inner_attention import attend_inner_steps
+from livekit_personaplex.kernels.token_embedding import add_embedding
+from livekit_personaplex.layers.gated_blocks import GatedBlock, run_blocks
 from livekit_personaplex.model.config import PersonaPlexDepformerConfig
 
 DrawToken = Callable[[int, torch.Tensor], torch.Tensor]
 """(inner step, ``[B, card]`` logits) to the ``[B] int64`` token the next inner step sees."""
 
-
-@dataclass(frozen=True, slots=True)
-class DepformerLayer:
-    """Weights of one layer for all N inner steps.
-
-    Attributes:
-        norm1: ``[D] float32``, shared by the inner steps, as ``norm2``.
-        in_proj: ``[N, 3D, D]``.
-        out_proj: ``[N, D, D]``.
-        norm2: ``[D] float32``.
-        linear_in: ``[N, 2 * hidden, D]``.
-        linear_out: ``[N, D, hidden]``.
-    """
-
-    norm1: torch.Tensor
-    in_proj: torch.Tensor
-    out_proj: torch.Tensor
-    norm2: torch.Tensor
-    linear_in: torch.Tensor
-    linear_out: torch.Tensor
+_MAX_FUSED_ROWS = 4
+"""Measured on an H200: 0.79 ms fused and 1.83 apart at one row, 1.40 and 1.85 at four, 2.7 and 1.8
+at eight."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +36,7 @@ class Depformer:
         input_proj: ``[N * D, E]``, the inner steps' input projections stacked.
         text_embedding: ``[text rows, D]``.
         audio_embeddings: ``[N - 1, card + 1, D]``.
-        layers: In order.
+        steps: The blocks of each inner step.
         heads: ``[N, card, D]``.
     """
 
@@ -59,7 +44,7 @@ class Depformer:
     input_proj: torch.Tensor
     text_embedding: torch.Tensor
     audio_embeddings: torch.Tensor
-    layers: list[DepformerLayer]
+    steps: list[list[GatedBlock]]
     heads: torch.Tensor
 
     def forward(
@@ -75,32 +60,29 @@ class Depformer:
         Returns:
             ``[B, N] int64``.
         """
-        num_rows, steps, config = hidden.shape[0], self.heads.shape[0], self.config
-        inputs = F.linear(hidden, self.input_proj).view(num_rows, steps, -1)
-        shape = (len(self.layers), 2, num_rows, config.num_attention_heads, steps, config.head_dim)
-        cache = hidden.new_zeros(shape)
-        tokens: list[torch.Tensor] = []
-        embedding = F.embedding(text_token, self.text_embedding)
-        for step in range(steps):
-            x = self._inner_step(step, inputs[:, step] + embedding, cache)
-            tokens.append(draw_token(step, F.linear(x, self.heads[step])))
-            if step + 1 < steps:
-                embedding = F.embedding(tokens[-1], self.audio_embeddings[step])
-        return torch.stack(tokens, dim=1)
+        num_rows, config = hidden.shape[0], self.config
+        inputs = F.linear(hidden, self.input_proj).view(num_rows, len(self.steps), -1)
+        heads = (config.num_attention_heads, len(self.steps), config.head_dim)
+        cache = hidden.new_zeros((config.num_hidden_layers, 2, num_rows, *heads))
+        tokens = [text_token]
+        for step, blocks in enumerate(self.steps):
+            table = self.audio_embeddings[step - 1] if step else self.text_embedding
+            x = add_embedding(inputs[:, step], tokens[-1], table)
+            x = self._inner_step(step, blocks, x, cache)
+            head = self.heads[step]
+            logits = linear(x, head) if num_rows <= _MAX_FUSED_ROWS else F.linear(x, head)
+            tokens.append(draw_token(step, logits))
+        return torch.stack(tokens[1:], dim=1)
 
-    def _inner_step(self, step: int, x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+    def _inner_step(
+        self, step: int, blocks: list[GatedBlock], x: torch.Tensor, cache: torch.Tensor
+    ) -> torch.Tensor:
         """Run one inner step through all layers; ``cache`` ``[L, 2, B, H, N, D]`` is written."""
-        eps = self.config.rms_norm_eps
-        normed = rms_norm(x, self.layers[0].norm1, eps)
-        for index, layer in enumerate(self.layers):
+
+        def attend(index: int, projected: torch.Tensor) -> torch.Tensor:
             keys, values = cache[index].unbind(0)
-            projected = F.linear(normed, layer.in_proj[step])
-            seen = attend_inner_steps(projected, keys, values, step=step)
-            x, normed = add_rms_norm(x, F.linear(seen, layer.out_proj[step]), layer.norm2, eps)
-            gated = silu_gate(F.linear(normed, layer.linear_in[step]))
-            branch = F.linear(gated, layer.linear_out[step])
-            if index + 1 < len(self.layers):
-                x, normed = add_rms_norm(x, branch, self.layers[index + 1].norm1, eps)
-            else:
-                x = x + branch
-        return x
+            return attend_inner_steps(projected, keys, values, step=step)
+
+        return run_blocks(
+            x, blocks, attend, eps=self.config.rms_norm_eps, max_fused_rows=_MAX_FUSED_ROWS
+        )

@@ -7,10 +7,11 @@ straight to its place on the target device.
 
 import torch
 
+from livekit_personaplex.layers.gated_blocks import GatedBlock
 from livekit_personaplex.model.config import PersonaPlexConfig
-from livekit_personaplex.model.depformer import Depformer, DepformerLayer
+from livekit_personaplex.model.depformer import Depformer
 from livekit_personaplex.model.lm import LanguageModel
-from livekit_personaplex.model.temporal import TemporalLayer, TemporalTransformer
+from livekit_personaplex.model.temporal import TemporalTransformer
 from livekit_personaplex.model.weights import Shape, TensorSource, stored_dep_q
 
 
@@ -152,7 +153,7 @@ def _load_temporal(config: PersonaPlexConfig, reader: _Reader) -> TemporalTransf
     for index in range(config.temporal_config.num_hidden_layers):
         layer = f"transformer.layers.{index}"
         layers.append(
-            TemporalLayer(
+            GatedBlock(
                 norm1=reader.norm(f"{layer}.norm1.alpha"),
                 in_proj=reader.weight(f"{layer}.self_attn.in_proj_weight"),
                 out_proj=reader.weight(f"{layer}.self_attn.out_proj.weight"),
@@ -166,28 +167,8 @@ def _load_temporal(config: PersonaPlexConfig, reader: _Reader) -> TemporalTransf
 
 def _load_depformer(config: PersonaPlexConfig, reader: _Reader) -> Depformer:
     depformer = config.depformer_config
-    dim, hidden = depformer.hidden_size, depformer.intermediate_size
+    dim = depformer.hidden_size
     steps, card = depformer.num_active_codebooks, config.audio_vocab_size
-    layers = []
-    for index in range(depformer.num_hidden_layers):
-        layer = f"depformer.layers.{index}"
-        in_proj = reader.weight(f"{layer}.self_attn.in_proj_weight").view(-1, 3 * dim, dim)
-        out_proj = reader.weight(f"{layer}.self_attn.out_proj.weight").view(-1, dim, dim)
-        gating = [f"{layer}.gating.{step}" for step in range(steps)]
-        layers.append(
-            DepformerLayer(
-                norm1=reader.norm(f"{layer}.norm1.alpha"),
-                in_proj=in_proj[:steps].clone(),
-                out_proj=out_proj[:steps].clone(),
-                norm2=reader.norm(f"{layer}.norm2.alpha"),
-                linear_in=reader.stack(
-                    [f"{name}.linear_in.weight" for name in gating], (2 * hidden, dim)
-                ),
-                linear_out=reader.stack(
-                    [f"{name}.linear_out.weight" for name in gating], (dim, hidden)
-                ),
-            )
-        )
     inputs = reader.stack(
         [f"depformer_in.{step}.weight" for step in range(steps)],
         (dim, config.temporal_config.hidden_size),
@@ -199,6 +180,30 @@ def _load_depformer(config: PersonaPlexConfig, reader: _Reader) -> Depformer:
         audio_embeddings=reader.stack(
             [f"depformer_emb.{step}.weight" for step in range(steps - 1)], (card + 1, dim)
         ),
-        layers=layers,
+        steps=_load_inner_steps(config, reader),
         heads=reader.stack([f"linears.{step}.weight" for step in range(steps)], (card, dim)),
     )
+
+
+def _load_inner_steps(config: PersonaPlexConfig, reader: _Reader) -> list[list[GatedBlock]]:
+    """Read the blocks of every inner step that is run; fused projections are read once a layer."""
+    depformer = config.depformer_config
+    dim, num_steps = depformer.hidden_size, depformer.num_active_codebooks
+    steps: list[list[GatedBlock]] = [[] for _ in range(num_steps)]
+    for index in range(depformer.num_hidden_layers):
+        layer = f"depformer.layers.{index}"
+        norm1, norm2 = reader.norm(f"{layer}.norm1.alpha"), reader.norm(f"{layer}.norm2.alpha")
+        in_proj = reader.weight(f"{layer}.self_attn.in_proj_weight").view(-1, 3 * dim, dim)
+        out_proj = reader.weight(f"{layer}.self_attn.out_proj.weight").view(-1, dim, dim)
+        for step, blocks in enumerate(steps):
+            blocks.append(
+                GatedBlock(
+                    norm1=norm1,
+                    in_proj=in_proj[step].clone(),
+                    out_proj=out_proj[step].clone(),
+                    norm2=norm2,
+                    linear_in=reader.weight(f"{layer}.gating.{step}.linear_in.weight"),
+                    linear_out=reader.weight(f"{layer}.gating.{step}.linear_out.weight"),
+                )
+            )
+    return steps

@@ -4,15 +4,24 @@ Source: NVIDIA/personaplex modules/transformer.py.
 Legend: B slots, E width, H heads, D head dim, C context (ring length), N stored ring entries.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
+from livekit_personaplex.kernels.fused_linear import (
+    layer_norm_linear,
+    layer_norm_linear_gelu,
+    linear_add,
+)
 from livekit_personaplex.kernels.rotation import rope_tables
 from livekit_personaplex.model.config import PersonaPlexMimiConfig
 
 POSITIONS_PER_FRAME = 2
+_MAX_FUSED_STREAMS = 8
+"""Measured on an H200, 8 layers: 0.16 ms fused and 0.37 apart for one stream, 0.33 and 0.54 for
+eight, 0.97 and 0.66 for 32."""
 _ENTRY_ALIGNMENT = 16
 """Entries are padded to this, as GPU attention wants its mask; the surplus is never visible."""
 
@@ -40,6 +49,10 @@ class MimiTransformerLayer:
     norm2_bias: torch.Tensor
     linear1: torch.Tensor
     linear2: torch.Tensor
+
+
+Attend = Callable[[torch.Tensor], torch.Tensor]
+"""``[2B, 3E]`` query, key and value to ``[2B, E]``, what attention gathered."""
 
 
 def ring_entries(config: PersonaPlexMimiConfig) -> int:
@@ -79,6 +92,8 @@ class MimiTransformer:
         Returns:
             ``[B, 2, E] float32``.
         """
+        if x.is_cuda:
+            return self._forward_gpu(x, rings, positions)
         config = self._config
         batch, num_steps, width = x.shape
         heads, head_dim = config.num_attention_heads, config.head_dim
@@ -108,6 +123,28 @@ class MimiTransformer:
             x = x + F.linear(F.gelu(F.linear(normed, layer.linear1)), layer.linear2)
         return x
 
+    def _forward_gpu(
+        self, x: torch.Tensor, rings: torch.Tensor, positions: torch.Tensor
+    ) -> torch.Tensor:
+        """The same with fewer launches; few rows have their norms inside the products."""
+        from livekit_personaplex.kernels.gpu.mimi_attention import attend_pair
+
+        config, shape = self._config, x.shape
+        cos, sin = rope_tables(
+            positions.unsqueeze(1) + self._steps,
+            head_dim=config.head_dim,
+            max_period=config.rope_theta,
+        )
+        run_layer = _fused_layer if shape[0] <= _MAX_FUSED_STREAMS else _plain_layer
+        x = x.reshape(-1, shape[2])
+        for layer, ring in zip(self._layers, rings.unbind(0), strict=True):
+
+            def attend(projected: torch.Tensor, ring: torch.Tensor = ring) -> torch.Tensor:
+                return attend_pair(projected, cos, sin, positions, ring, context=config.context)
+
+            x = run_layer(x, layer, attend, config.norm_eps)
+        return x.view(shape)
+
     def _entries(self, absolute: torch.Tensor, entries_per_row: int) -> torch.Tensor:
         """Where the new positions go in the rows' rings laid end to end: ``[2B] int64``."""
         rows = torch.arange(len(absolute), device=absolute.device).unsqueeze(1)
@@ -117,6 +154,25 @@ class MimiTransformer:
         """Which of the masks a row needs: one for each filling, then one for each turn."""
         context = self._config.context
         return torch.minimum(positions, positions % context + context)
+
+
+def _fused_layer(
+    x: torch.Tensor, layer: MimiTransformerLayer, attend: Attend, eps: float
+) -> torch.Tensor:
+    projected = layer_norm_linear(x, layer.norm1_weight, layer.norm1_bias, eps, layer.in_proj)
+    x = linear_add(attend(projected), layer.out_proj, x)
+    hidden = layer_norm_linear_gelu(x, layer.norm2_weight, layer.norm2_bias, eps, layer.linear1)
+    return linear_add(hidden, layer.linear2, x)
+
+
+def _plain_layer(
+    x: torch.Tensor, layer: MimiTransformerLayer, attend: Attend, eps: float
+) -> torch.Tensor:
+    width = x.shape[1:]
+    normed = F.layer_norm(x, width, layer.norm1_weight, layer.norm1_bias, eps)
+    x = x + F.linear(attend(F.linear(normed, layer.in_proj)), layer.out_proj)
+    normed = F.layer_norm(x, width, layer.norm2_weight, layer.norm2_bias, eps)
+    return x + F.linear(F.gelu(F.linear(normed, layer.linear1)), layer.linear2)
 
 
 def _rotate_pairs(x: torch.Tensor, rotation: torch.Tensor) -> None:

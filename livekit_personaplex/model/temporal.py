@@ -6,48 +6,32 @@ Legend: R rows, E model width.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 
-from livekit_personaplex.kernels.glue import add_rms_norm, rms_norm, silu_gate
+from livekit_personaplex.kernels.glue import rms_norm
 from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.kernels.ring_attention import attend_rings, rotate_and_write
 from livekit_personaplex.kernels.rotation import rope_tables
 from livekit_personaplex.kernels.rows import Rows
+from livekit_personaplex.layers.gated_blocks import GatedBlock, run_blocks
 from livekit_personaplex.model.config import HeliumConfig
+
+_MAX_FUSED_ROWS = 1
+"""Measured on an H200, 32 layers: 4.37 ms fused and 4.69 apart at one row, 6.4 and 4.8 at two."""
 
 
 @dataclass(frozen=True, slots=True)
-class TemporalLayer:
-    """Weights of one layer; norms in float32, the rest in the model's dtype.
+class TemporalTransformer:
+    """Weights and the forward pass; holds no state of any conversation.
 
     Attributes:
-        norm1: ``[E]``.
-        in_proj: ``[3E, E]``, query, key and value stacked.
-        out_proj: ``[E, E]``.
-        norm2: ``[E]``.
-        linear_in: ``[2 * hidden, E]``.
-        linear_out: ``[E, hidden]``.
+        config: Sizes.
+        layers: In order.
+        out_norm: ``[E] float32``.
     """
 
-    norm1: torch.Tensor
-    in_proj: torch.Tensor
-    out_proj: torch.Tensor
-    norm2: torch.Tensor
-    linear_in: torch.Tensor
-    linear_out: torch.Tensor
-
-
-class TemporalTransformer:
-    """Weights and the forward pass; holds no state of any conversation."""
-
-    def __init__(
-        self, config: HeliumConfig, layers: list[TemporalLayer], out_norm: torch.Tensor
-    ) -> None:
-        """Args: ``out_norm`` is ``[E] float32``; ``layers`` in order."""
-        self.config = config
-        self.layers = layers
-        self.out_norm = out_norm
-        self._next_norms = [layer.norm1 for layer in layers[1:]] + [out_norm]
+    config: HeliumConfig
+    layers: list[GatedBlock]
+    out_norm: torch.Tensor
 
     def forward(self, x: torch.Tensor, rows: Rows, rings: KvRings) -> torch.Tensor:
         """Run every row through all layers, writing its keys and values.
@@ -60,17 +44,17 @@ class TemporalTransformer:
         Returns:
             ``[R, E]`` hidden state after the output norm, what both heads read.
         """
-        config, eps = self.config, self.config.rms_norm_eps
+        config = self.config
         cos, sin = rope_tables(
             rows.positions, head_dim=config.head_dim, max_period=config.rope_theta
         )
-        normed = rms_norm(x, self.layers[0].norm1, eps)
-        for index, layer in enumerate(self.layers):
+
+        def attend(index: int, projected: torch.Tensor) -> torch.Tensor:
             ring = rings.layer(index)
-            query = rotate_and_write(F.linear(normed, layer.in_proj), cos, sin, rows, ring)
-            seen = attend_rings(query, rows, ring, context=config.context)
-            branch = F.linear(seen.flatten(1), layer.out_proj)
-            x, normed = add_rms_norm(x, branch, layer.norm2, eps)
-            branch = F.linear(silu_gate(F.linear(normed, layer.linear_in)), layer.linear_out)
-            x, normed = add_rms_norm(x, branch, self._next_norms[index], eps)
-        return normed
+            query = rotate_and_write(projected, cos, sin, rows, ring)
+            return attend_rings(query, rows, ring, context=config.context).flatten(1)
+
+        x = run_blocks(
+            x, self.layers, attend, eps=config.rms_norm_eps, max_fused_rows=_MAX_FUSED_ROWS
+        )
+        return rms_norm(x, self.out_norm, config.rms_norm_eps)

@@ -15,7 +15,7 @@ import triton.language as tl
 
 from livekit_personaplex.kernels.gpu.overlap import can_overlap, overlap_options
 
-_NUM_WARPS = 16
+_NUM_WARPS = 8
 
 
 @triton.jit

@@ -14,6 +14,7 @@ import triton
 import triton.language as tl
 
 from livekit_personaplex.kernels.fp8 import FP8_MAX
+from livekit_personaplex.kernels.gpu.overlap import can_overlap, overlap_options
 from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.kernels.rows import Rows
 
@@ -42,7 +43,11 @@ def _rotate_and_write(
     projected, cos, sin, slots, positions, mask, queries,
     keys, values, key_scales, value_scales, capacity,
     H: tl.constexpr, D: tl.constexpr, HAS_SCALES: tl.constexpr, LIMIT: tl.constexpr,
+    OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     row = tl.program_id(0)
     head = tl.program_id(1)
     half = tl.arange(0, D // 2)
@@ -75,8 +80,11 @@ def _attend_range(
     queries, keys, values, key_scales, value_scales, slots, positions, mask,
     sums, maxima, totals, scale, window, capacity,
     H: tl.constexpr, D: tl.constexpr, N: tl.constexpr, BLOCK: tl.constexpr, RANGE: tl.constexpr,
-    HAS_SCALES: tl.constexpr, STAGES: tl.constexpr,
+    HAS_SCALES: tl.constexpr, STAGES: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     part = tl.program_id(0)
     head = tl.program_id(1)
     row = tl.program_id(2)
@@ -120,8 +128,11 @@ def _attend_range(
 @triton.jit
 def _join_ranges(
     sums, maxima, totals, mask, out,
-    H: tl.constexpr, D: tl.constexpr, N: tl.constexpr, N_POW2: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, N: tl.constexpr, N_POW2: tl.constexpr, OVERLAP: tl.constexpr,
 ):  # fmt: skip
+    if OVERLAP:
+        tl.extra.cuda.gdc_launch_dependents()
+        tl.extra.cuda.gdc_wait()
     head = tl.program_id(0)
     row = tl.program_id(1)
     column = tl.arange(0, D)
@@ -149,10 +160,12 @@ def rotate_and_write(
     num_rows = projected.shape[0]
     queries = projected.new_empty(num_rows, num_heads, head_dim)
     has_scales = rings.key_scales is not None
+    overlap = can_overlap(projected)
     _rotate_and_write[(num_rows, num_heads)](
         projected, cos, sin, rows.slots, rows.positions, rows.mask, queries,
         rings.keys, rings.values, rings.key_scales, rings.value_scales, capacity,
-        H=num_heads, D=head_dim, HAS_SCALES=has_scales, LIMIT=FP8_MAX, num_warps=1,
+        H=num_heads, D=head_dim, HAS_SCALES=has_scales, LIMIT=FP8_MAX, OVERLAP=overlap, num_warps=1,
+        **overlap_options(overlap),
     )  # fmt: skip
     return queries
 
@@ -163,6 +176,7 @@ def attend_rings(
     """See ``ring_attention.attend_rings``; two launches."""
     num_rows, num_heads, head_dim = queries.shape
     tuning = rings.tuning
+    overlap = can_overlap(queries)
     capacity = rings.keys.shape[2]
     num_ranges = -(-capacity // tuning.range_keys)
     shape = (num_rows, num_heads, num_ranges)
@@ -176,11 +190,11 @@ def attend_rings(
         math.log2(math.e) / math.sqrt(head_dim), context - 1, capacity,
         H=num_heads, D=head_dim, N=num_ranges, BLOCK=tuning.block_keys, RANGE=tuning.range_keys,
         HAS_SCALES=rings.key_scales is not None, STAGES=tuning.num_stages,
-        num_warps=tuning.num_warps,
+        OVERLAP=overlap, num_warps=tuning.num_warps, **overlap_options(overlap),
     )  # fmt: skip
     _join_ranges[(num_heads, num_rows)](
         sums, maxima, totals, rows.mask, out,
         H=num_heads, D=head_dim, N=num_ranges, N_POW2=triton.next_power_of_2(num_ranges),
-        num_warps=1,
+        OVERLAP=overlap, num_warps=1, **overlap_options(overlap),
     )  # fmt: skip
     return out
