@@ -15,7 +15,7 @@ from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.settings import EngineSettings
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.client import EngineSession
-from livekit_personaplex.wire.protocol import AgentFrame, OpenRequest
+from livekit_personaplex.wire.protocol import AgentFrame, FirstSpeaker, OpenRequest
 from tests.fakes import Expected
 
 
@@ -27,9 +27,22 @@ class RunningEngine:
     address: EngineAddress
 
     async def open(
-        self, *, voice: str = "ANN", persona: str = "", seed: int | None = 1, **options: Any
+        self,
+        *,
+        voice: str = "ANN",
+        persona: str = "",
+        seed: int | None = 1,
+        greeting: str = "",
+        first_speaker: FirstSpeaker = "model",
+        **options: Any,
     ) -> EngineSession:
-        request = OpenRequest(voice=voice, persona=persona, sampling=Sampling(seed=seed))
+        request = OpenRequest(
+            voice=voice,
+            persona=persona,
+            sampling=Sampling(seed=seed),
+            greeting=greeting,
+            first_speaker=first_speaker,
+        )
         return await EngineSession.open(self.address, request, **options)
 
     async def wait_unused(self) -> None:

@@ -15,6 +15,7 @@ from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.sampling import Sampling
 
 VOICES = ("ANN", "BOB")
+MAX_GIVEN = 20
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class Conversation:
     digest: bytes
     ticks_to_open: int = 0
     num_steps: int = 0
+    given: list[int] = field(default_factory=list)
+    num_given: int = 0
+    num_said: int = 0
+    is_held: bool = False
 
     @classmethod
     def begin(cls, plan: FakePlan, sampling: Sampling) -> "Conversation":
@@ -49,7 +54,13 @@ class Conversation:
         self.num_steps += 1
         words = np.frombuffer(self.digest, dtype=np.int16)
         pcm_out = np.tile(words, FRAME_SAMPLES // len(words)).copy()
-        return pcm_out, words[:NUM_TOKEN_ROWS].astype(np.int64) % 2048
+        tokens = words[:NUM_TOKEN_ROWS].astype(np.int64) % 2048
+        if self.is_held:
+            tokens[0] = 0
+        elif self.given:  # a given word at every step
+            tokens[0] = self.given.pop(0)
+            self.num_said = self.num_given - len(self.given)
+        return pcm_out, tokens
 
 
 class FakeDecoder:
@@ -92,6 +103,34 @@ class FakeCore:
         self.opened_plans.append(plan)
         self.conversations[slot] = Conversation.begin(plan, sampling)
 
+    def prepare_words(self, text: str) -> list[int]:
+        if "unspeakable" in text:
+            raise ConfigError("these words cannot be said")
+        return [3000 + sum(word.encode()) % 1000 for word in text.split()] or [4000]
+
+    def say(self, slot: int, words: list[int]) -> int:
+        self._check_thread()
+        conversation = self.conversations[slot]
+        if len(conversation.given) + len(words) > MAX_GIVEN:
+            raise ConfigError("too many words wait to be said")
+        conversation.given += words
+        conversation.num_given += len(words)
+        return conversation.num_given
+
+    def stop_saying(self, slot: int) -> None:
+        self._check_thread()
+        conversation = self.conversations[slot]
+        conversation.given.clear()
+        conversation.num_said = conversation.num_given
+
+    def hold(self, slot: int) -> None:
+        self._check_thread()
+        self.conversations[slot].is_held = True
+
+    def release(self, slot: int) -> None:
+        self._check_thread()
+        self.conversations[slot].is_held = False
+
     def close(self, slot: int) -> None:
         self._check_thread()
         self.conversations.pop(slot, None)
@@ -109,7 +148,10 @@ class FakeCore:
                 conversation.ticks_to_open -= 1
                 if not conversation.ticks_to_open:
                     opened.append(slot)
-        steps = [AgentStep(slot, *self.conversations[slot].step(frames[slot])) for slot in frames]
+        steps = []
+        for slot in frames:
+            pcm, tokens = self.conversations[slot].step(frames[slot])
+            steps.append(AgentStep(slot, pcm, tokens, self.conversations[slot].num_said))
         return TickResult(steps, opened)
 
     def text_decoder(self) -> FakeDecoder:

@@ -70,8 +70,8 @@ class Connection:
         if message.type is not WSMsgType.TEXT:
             return None
         request = unpack_request(message.data)
-        if isinstance(request, CloseRequest):
-            raise ProtocolError("expected open as the first message, got close")
+        if not isinstance(request, OpenRequest):
+            raise ProtocolError("expected open as the first message, got another")
         return request
 
     async def _refuse(self, error: PersonaPlexError) -> None:
@@ -114,8 +114,12 @@ class Connection:
                     session.check_number(frame)
                     self._engine.push(session, frame)
                 elif message.type is WSMsgType.TEXT:
-                    if isinstance(unpack_request(message.data), OpenRequest):
+                    request = unpack_request(message.data)
+                    if isinstance(request, OpenRequest):
                         raise ProtocolError("open comes once; a new session is a new connection")
+                    if not isinstance(request, CloseRequest):
+                        self._engine.steer(session, request)
+                        continue
                     self._engine.close(session)
                     await session.freed.wait()
                     session.tell_closed()

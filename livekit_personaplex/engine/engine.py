@@ -15,6 +15,12 @@ from livekit_personaplex.engine.scheduler import SessionStep
 from livekit_personaplex.engine.session import Session
 from livekit_personaplex.engine.slots import SlotTable
 from livekit_personaplex.engine.stats import EngineCounters
+from livekit_personaplex.engine.steering import (
+    SayRefused,
+    Steered,
+    command_of,
+    opening_commands,
+)
 from livekit_personaplex.engine.thread import (
     CoreEvent,
     CoreFailed,
@@ -25,15 +31,22 @@ from livekit_personaplex.engine.thread import (
     SlotFreed,
 )
 from livekit_personaplex.errors import (
+    ConfigError,
     EngineDiedError,
     EngineError,
     EngineStartError,
     PersonaPlexError,
+    ProtocolError,
     SessionClosedError,
 )
 from livekit_personaplex.log import logger
 from livekit_personaplex.settings import EngineSettings
-from livekit_personaplex.wire.protocol import OpenRequest, UserFrame
+from livekit_personaplex.wire.protocol import (
+    OpenRequest,
+    SayRequest,
+    SteeringRequest,
+    UserFrame,
+)
 from livekit_personaplex.wire.stats import EngineStats
 
 PREPARE_THREADS = 2
@@ -154,16 +167,39 @@ class Engine:
         The session says ready when the core is done with it.
 
         Raises:
-            ConfigError: The voice is unknown, or the persona is too long.
+            ConfigError: The voice is unknown, or persona or greeting is too long.
         """
-        assert self._core is not None
-        plan = await self._loop.run_in_executor(
-            self._preparers, self._core.prepare, session.request.voice, session.request.persona
+        core, request = self._core, session.request
+        assert core is not None
+        plan, commands = await self._loop.run_in_executor(
+            self._preparers,
+            lambda: (core.prepare(request.voice, request.persona), opening_commands(core, request)),
         )
         if session.is_closing:
             return
         session.enter_core(plan.num_positions)
         self._thread.open(session.session_id, session.slot, plan, session.sampling)
+        for command in commands:
+            self._thread.steer(session.session_id, session.slot, command)
+
+    def steer(self, session: Session, request: SteeringRequest) -> None:
+        """Ask something of a session that is ready; words that cannot be said are refused.
+
+        Raises:
+            ProtocolError: The session is not ready.
+        """
+        if not session.is_ready:
+            raise ProtocolError("say, stop_saying and release come after ready")
+        if session.is_closing:
+            return
+        assert self._core is not None
+        try:
+            command = command_of(self._core, request)
+        except ConfigError as error:
+            assert isinstance(request, SayRequest), request
+            session.refuse(request.number, error)
+            return
+        self._thread.steer(session.session_id, session.slot, command)
 
     def push(self, session: Session, frame: UserFrame) -> None:
         """Leave a session's user frame for the next tick."""
@@ -216,6 +252,10 @@ class Engine:
                 self._free(self._sessions[event.session_id])
             case OpenFailed():
                 self._sessions[event.session_id].fail(event.error)
+            case Steered():
+                self._sessions[event.session_id].note_steered(event)
+            case SayRefused():
+                self._on_refusal(event)
             case CoreLoaded():
                 self._core = event.core
                 self._slots = SlotTable(event.core.num_slots)
@@ -238,6 +278,11 @@ class Engine:
             session = self._sessions[step.session_id]
             if not session.is_closing:
                 self._deliver(session, step)
+
+    def _on_refusal(self, event: SayRefused) -> None:
+        number = event.command.number
+        assert number is not None, "a greeting finds an empty ring"
+        self._sessions[event.session_id].refuse(number, event.error)
 
     def _deliver(self, session: Session, step: SessionStep) -> None:
         self.counters.agent_frames += 1

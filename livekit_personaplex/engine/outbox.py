@@ -4,9 +4,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from livekit_personaplex.wire.protocol import AgentFrame, Closed, ErrorReport, Ready
+from livekit_personaplex.wire.protocol import AgentFrame, Reply
 
-Message = Ready | AgentFrame | Closed | ErrorReport
+Message = AgentFrame | Reply
 """What a client is told; the connection puts it into the words of its protocol."""
 
 

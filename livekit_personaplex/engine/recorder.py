@@ -6,7 +6,9 @@ One safetensors file per session, ``SESSION.safetensors``, readable by its owner
   frames 0 to n-1. Frames that were dropped or never heard are not there.
 * ``tokens [9, N] int64``: text token, then the agent's 8 codes, of every step.
 * ``pcm [N, 1920] int16``: the agent's frames.
-* metadata: ``voice``, ``persona``, ``sampling`` (JSON, with the seed), ``package_version``.
+* metadata: ``voice``, ``persona``, ``sampling`` (JSON, with the seed), ``package_version``, and
+  ``steering``: JSON list of [step, "say" | "stop_saying" | "hold" | "release", text]: what was
+  asked of the conversation before which step, the greeting included.
 """
 
 import json
@@ -20,6 +22,7 @@ from safetensors.numpy import save
 
 from livekit_personaplex.audio import FRAME_SAMPLES, NUM_TOKEN_ROWS
 from livekit_personaplex.engine.scheduler import SessionStep
+from livekit_personaplex.engine.steering import Command, Hold, Say, StopSaying
 from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.version import __version__
 from livekit_personaplex.wire.protocol import OpenRequest
@@ -33,6 +36,7 @@ class Recording:
         self._frames: list[NDArray[np.int16]] = []
         self._tokens: list[NDArray[np.int64]] = []
         self._pcm: list[NDArray[np.int16]] = []
+        self._steering: list[tuple[int, str, str]] = []
 
     def add(self, step: SessionStep) -> None:
         """Keep what one step heard and said."""
@@ -40,6 +44,18 @@ class Recording:
             self._frames.append(np.frombuffer(step.heard.pcm, dtype="<i2").astype(np.int16))
         self._tokens.append(step.step.tokens)
         self._pcm.append(step.step.pcm)
+
+    def note(self, command: Command, *, step: int) -> None:
+        """Keep what was asked of the conversation before a step."""
+        match command:
+            case Say():
+                self._steering.append((step, "say", command.text))
+            case StopSaying():
+                self._steering.append((step, "stop_saying", ""))
+            case Hold():
+                self._steering.append((step, "hold", ""))
+            case _:
+                self._steering.append((step, "release", ""))
 
     def write(
         self, folder: Path, session_id: str, request: OpenRequest, sampling: Sampling
@@ -67,6 +83,7 @@ class Recording:
             "persona": request.persona,
             "sampling": json.dumps(asdict(sampling)),
             "package_version": __version__,
+            "steering": json.dumps(self._steering),
         }
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = folder / f".{session_id}.part"

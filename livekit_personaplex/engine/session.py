@@ -3,12 +3,14 @@
 import asyncio
 import secrets
 import time
+from collections import deque
 from dataclasses import replace
 
 from livekit_personaplex.engine.core_protocol import TextDecoder
 from livekit_personaplex.engine.outbox import Outbox
 from livekit_personaplex.engine.recorder import Recording
 from livekit_personaplex.engine.scheduler import SessionStep
+from livekit_personaplex.engine.steering import Say, Steered, StopSaying
 from livekit_personaplex.errors import PersonaPlexError, ProtocolError
 from livekit_personaplex.sampling import MAX_SEED, Sampling
 from livekit_personaplex.wire.error_reports import report_from_error
@@ -18,6 +20,9 @@ from livekit_personaplex.wire.protocol import (
     ErrorReport,
     OpenRequest,
     Ready,
+    Refused,
+    Reply,
+    Said,
     UserFrame,
 )
 
@@ -70,6 +75,7 @@ class Session:
         self._prompt_steps = 0
         self._began_s = time.monotonic()
         self._next_number = 0
+        self._sayings: deque[tuple[int, int]] = deque()
 
     def check_number(self, frame: UserFrame) -> None:
         """Raises `ProtocolError` when the client's numbers do not grow."""
@@ -112,6 +118,22 @@ class Session:
             self.recording.add(step)
         if not self.outbox.put(frame):
             self._end_with(_TOO_SLOW)
+        while self._sayings and self._sayings[0][1] <= step.step.num_said:
+            self._tell(Said(self._sayings.popleft()[0], complete=True))
+
+    def note_steered(self, event: Steered) -> None:
+        """Follow what was asked of the conversation, to tell the client and for its recording."""
+        if self.recording is not None:
+            self.recording.note(event.command, step=self.num_frames)
+        if isinstance(event.command, Say) and event.command.number is not None:
+            self._sayings.append((event.command.number, event.end))
+        elif isinstance(event.command, StopSaying):
+            while self._sayings:
+                self._tell(Said(self._sayings.popleft()[0], complete=False))
+
+    def refuse(self, number: int, error: PersonaPlexError) -> None:
+        """Tell the client that words cannot be said; the conversation goes on."""
+        self._tell(Refused(number, str(error)))
 
     def fail(self, error: PersonaPlexError) -> None:
         """Tell the client why the session ends, as its last message."""
@@ -120,6 +142,10 @@ class Session:
     def tell_closed(self) -> None:
         """Answer the client's goodbye, as the last message."""
         self.outbox.end(Closed(frames=self.num_frames, dropped=self.num_dropped))
+
+    def _tell(self, reply: Reply) -> None:
+        if not self.outbox.put(reply):
+            self._end_with(_TOO_SLOW)
 
     def _end_with(self, report: ErrorReport) -> None:
         if not self.outbox.has_ended:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.scheduler import Scheduler, TickReport
+from livekit_personaplex.engine.steering import Command, Say, SayRefused, Steered, carry_out
 from livekit_personaplex.errors import PersonaPlexError
 from livekit_personaplex.log import logger
 from livekit_personaplex.sampling import Sampling
@@ -60,7 +61,7 @@ class CoreFailed:
     error: Exception
 
 
-CoreEvent = CoreLoaded | CoreTicked | SlotFreed | OpenFailed | CoreFailed
+CoreEvent = CoreLoaded | CoreTicked | SlotFreed | OpenFailed | Steered | SayRefused | CoreFailed
 
 
 class CoreThread:
@@ -139,6 +140,10 @@ class CoreThread:
             partial(self._open, session_id=session_id, slot=slot, plan=plan, sampling=sampling)
         )
 
+    def steer(self, session_id: str, slot: int, command: Command) -> None:
+        """Ask something of an opened session, between ticks; `Steered` or `SayRefused` follows."""
+        self._send(partial(self._steer, session_id=session_id, slot=slot, command=command))
+
     def close(self, session_id: str, slot: int) -> None:
         """Take an opened session's slot back, between ticks; `SlotFreed` follows."""
         self._send(partial(self._close, session_id=session_id, slot=slot))
@@ -197,6 +202,15 @@ class CoreThread:
             return
         with self._wake:
             self._scheduler.begin_prompt(session_id)
+
+    def _steer(self, core: Core, *, session_id: str, slot: int, command: Command) -> None:
+        try:
+            end = carry_out(command, core, slot)
+        except PersonaPlexError as error:
+            assert isinstance(command, Say), command
+            self._listener(SayRefused(session_id, command, error))
+            return
+        self._listener(Steered(session_id, command, end))
 
     def _close(self, core: Core, *, session_id: str, slot: int) -> None:
         with self._wake:

@@ -12,6 +12,7 @@ from aiohttp import WSMsgType
 
 from livekit_personaplex.audio import FRAME_BYTES
 from livekit_personaplex.errors import (
+    ConfigError,
     EngineDiedError,
     EngineError,
     PersonaPlexError,
@@ -35,7 +36,13 @@ from livekit_personaplex.wire.protocol import (
     ErrorReport,
     OpenRequest,
     Ready,
+    Refused,
+    ReleaseRequest,
+    Said,
+    SayRequest,
+    StopSayingRequest,
     UserFrame,
+    check_speech,
     pack_request,
     unpack_reply,
 )
@@ -46,6 +53,8 @@ HEARTBEAT_S = 10.0
 """A silent connection is probed this often; without an answer for half of it, it is dead."""
 MAX_UNSENT_FRAMES = 25
 """User frames that wait for a stalled connection (2 s); beyond it the oldest are lost."""
+MAX_WAITING_TEXTS = 64
+"""Texts to say that are not said yet."""
 GOODBYE_TIMEOUT_S = 1.5
 ABORT_TIMEOUT_S = 0.5
 
@@ -73,6 +82,9 @@ class EngineSession:
         self._num_frames = 0
         self._unsent: deque[bytes] = deque(maxlen=MAX_UNSENT_FRAMES)
         self._has_unsent = asyncio.Event()
+        self._controls: deque[str] = deque()
+        self._sayings: dict[int, asyncio.Future[bool]] = {}
+        self._num_sayings = 0
         self._end: PersonaPlexError | None = None
         self._sender = asyncio.create_task(self._send_frames(), name="engine session sender")
         self._goodbye: asyncio.Task[None] | None = None
@@ -130,6 +142,50 @@ class EngineSession:
         self._num_frames += 1
         self._has_unsent.set()
 
+    def say(self, text: str) -> "asyncio.Future[bool]":
+        """Let the agent say words next, in its own voice and at its pace. Never blocks.
+
+        `receive` has to be called meanwhile, as always.
+
+        Args:
+            text: Up to 4,096 bytes of UTF-8. Empty: the agent begins to speak, with words of its
+                own.
+
+        Returns:
+            Done once the last word is there: True; False when the words were taken back, or the
+            session has ended. Raises `ConfigError` when the engine cannot take them, as when too
+            much waits to be said. It may be forgotten.
+
+        Raises:
+            ConfigError: The text is too long, or too many wait.
+            SessionClosedError: The session is over; `receive` says why.
+        """
+        check_speech(text, name="a text to say")
+        if len(self._sayings) >= MAX_WAITING_TEXTS:
+            raise ConfigError(f"{MAX_WAITING_TEXTS} texts wait to be said; wait for one of them")
+        self._send_control(pack_request(SayRequest(self._num_sayings, text)))
+        saying: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        saying.add_done_callback(_mark_as_seen)
+        self._sayings[self._num_sayings] = saying
+        self._num_sayings += 1
+        return saying
+
+    def stop_saying(self) -> None:
+        """Take back the words that are given and not said yet, the greeting's too. Never blocks.
+
+        Raises:
+            SessionClosedError: The session is over; `receive` says why.
+        """
+        self._send_control(pack_request(StopSayingRequest()))
+
+    def release(self) -> None:
+        """Let an agent speak that was opened with the caller as the first speaker. Never blocks.
+
+        Raises:
+            SessionClosedError: The session is over; `receive` says why.
+        """
+        self._send_control(pack_request(ReleaseRequest()))
+
     async def receive(self) -> AgentFrame:
         """Wait for the agent's next frame. One caller at a time; safe to cancel.
 
@@ -144,6 +200,8 @@ class EngineSession:
             try:
                 if message.type is WSMsgType.BINARY:
                     return unpack_agent_frame(message.data)
+                if self._take_answer(message.type, message.data):
+                    continue
                 end = _end_told_by(message.type, message.data)
             except ProtocolError as error:
                 end = error
@@ -151,6 +209,27 @@ class EngineSession:
                 self._end = end
                 self._start_goodbye(says_close=False)
         raise self._end
+
+    def _take_answer(self, kind: WSMsgType, data: str) -> bool:
+        """Whether a message is the answer to a `say`; then that is told."""
+        reply = unpack_reply(data) if kind is WSMsgType.TEXT else None
+        if not isinstance(reply, (Said, Refused)):
+            return False
+        saying = self._sayings.pop(reply.number, None)
+        if saying is None:
+            raise ProtocolError("the engine answers a say that it was not told")
+        if not saying.done():  # its owner may have cancelled it
+            if isinstance(reply, Said):
+                saying.set_result(reply.complete)
+            else:
+                saying.set_exception(ConfigError(reply.message))
+        return True
+
+    def _send_control(self, message: str) -> None:
+        if self._end is not None or self._sender.done():
+            raise SessionClosedError("this session is over")
+        self._controls.append(message)
+        self._has_unsent.set()
 
     async def aclose(self) -> None:
         """End the session; the slot is free when this returns, unless the engine hangs.
@@ -165,6 +244,10 @@ class EngineSession:
 
     def _start_goodbye(self, *, says_close: bool) -> None:
         self._sender.cancel()
+        for saying in self._sayings.values():
+            if not saying.done():
+                saying.set_result(False)
+        self._sayings.clear()
         self._goodbye = asyncio.create_task(
             self._say_goodbye(says_close), name="engine session goodbye"
         )
@@ -186,9 +269,12 @@ class EngineSession:
         while True:
             await self._has_unsent.wait()
             self._has_unsent.clear()
-            while self._unsent:
+            while self._controls or self._unsent:
                 try:
-                    await self._ws.send_bytes(self._unsent.popleft())
+                    if self._controls:
+                        await self._ws.send_str(self._controls.popleft())
+                    else:
+                        await self._ws.send_bytes(self._unsent.popleft())
                 except (ConnectionError, aiohttp.ClientError):
                     return  # `receive` finds the end and its reason
 
@@ -214,6 +300,12 @@ async def _shake_hands(
             raise
 
 
+def _mark_as_seen(saying: "asyncio.Future[bool]") -> None:
+    """Keep asyncio from complaining about a refusal that nobody waits for."""
+    if not saying.cancelled():
+        saying.exception()
+
+
 def _end_told_by(kind: WSMsgType, data: str) -> PersonaPlexError:
     if kind is WSMsgType.TEXT:
         reply = unpack_reply(data)
@@ -221,6 +313,8 @@ def _end_told_by(kind: WSMsgType, data: str) -> PersonaPlexError:
             return error_from_report(reply)
         if isinstance(reply, Ready):
             return ProtocolError("the engine said ready twice")
+        if isinstance(reply, (Said, Refused)):
+            return ProtocolError("the engine answered a say before it said ready")
         return SessionClosedError("the engine closed this session")
     if kind is WSMsgType.BINARY:
         return ProtocolError("the engine sent audio before it said ready")

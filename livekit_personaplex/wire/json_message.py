@@ -45,6 +45,9 @@ class JsonMessage:
             raise ProtocolError("expected a JSON object")
         self._fields: dict[str, object] = value
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._fields
+
     def take_str(self, name: str) -> str:
         """Take a string field. Raises `ProtocolError` when it is missing or another type."""
         value = self._take(name)

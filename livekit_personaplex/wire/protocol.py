@@ -12,14 +12,33 @@ Order::
     user frame 0, 1, 2, ...     ->                          allowed from `open` on
                                 <-        agent frame 0     needs no user frame
                                 <-        agent frame n+1   one for every user frame that was heard
+    say, stop_saying, release   ->                          allowed from `ready` on
+                                <-        said, refused     one for every `say`
     close                       ->                          at any time after `open`
                                 <-        closed            the slot is free again; then the end
                                 <-        error             at any time; then the end
 
 Control messages (unknown, missing and repeated fields are errors; NaN and Infinity are not JSON)::
 
-    {"type": "open", "version": 1, "voice": STR, "persona": STR, "sampling": {...}}
+    {"type": "open", "version": 1, "voice": STR, "persona": STR, "sampling": {...},
+     "greeting": STR, "first_speaker": "model" | "agent" | "caller"}
         sampling: any of the fields of `livekit_personaplex.sampling.Sampling`
+        greeting: words that the agent begins with; may be left out, or empty
+        first_speaker: may be left out
+            model   whoever the model decides, if there is no greeting
+            agent   the agent begins, with the greeting or with words of its own
+            caller  the agent says nothing until `release`; then the greeting, if there is one
+    {"type": "say", "id": INT, "text": STR}
+        the agent says these words next, in the model's own voice and at its pace, and none else
+        until they are said; empty: it begins to speak, with words of its own
+    {"type": "stop_saying"}
+        words that were given and are not said yet, of all `say` and the greeting, are taken back
+    {"type": "release"}
+        ends the silence of first_speaker "caller"; without it, it does nothing
+    {"type": "said", "id": INT, "complete": BOOL}
+        the agent frame before this one carries the last word; false: the words were taken back
+    {"type": "refused", "id": INT, "message": STR}
+        these words cannot be said; the conversation goes on
     {"type": "close"}
     {"type": "ready", "session": STR, "seed": INT, "prompt_steps": INT, "open_ms": NUMBER}
         seed: the one given, or the one the engine drew; open_ms: from `open` to `ready`
@@ -52,15 +71,15 @@ Agent frame, 3,870 bytes and its text::
 
 The input backlog is bounded: frames beyond it push out the oldest, which are never heard and show
 as gaps in ``heard``. Limits: a message 262,144 bytes (a longer one ends the connection with close
-code 1009), a persona 32,768 bytes of UTF-8, a voice's name 128 characters, ``open`` within 10 s of
-the connection.
+code 1009), a persona 32,768 bytes of UTF-8, a greeting or a text to say 4,096 bytes, all that waits
+to be said 512 tokens, a voice's name 128 characters, ``open`` within 10 s of the connection.
 
 Beside it, over plain HTTP: ``GET /health`` (200 ready, 503 not), ``GET /stats`` (`EngineStats` as
 JSON), ``GET /voices`` (JSON list of names).
 """
 
 from dataclasses import asdict, dataclass
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 from livekit_personaplex.errors import ConfigError, ProtocolError
 from livekit_personaplex.sampling import SAMPLING_FIELDS, Sampling
@@ -74,10 +93,14 @@ VOICES_PATH: Final = "/voices"
 
 MAX_MESSAGE_BYTES: Final = 262_144
 MAX_PERSONA_BYTES: Final = 32_768
+MAX_SPEECH_BYTES: Final = 4_096
 MAX_VOICE_CHARS: Final = 128
+MAX_ID: Final = 2**53
 OPEN_TIMEOUT_S: Final = 10.0
 
 ErrorCode = Literal["capacity", "config", "protocol", "slow", "internal", "engine", "closing"]
+
+FirstSpeaker = Literal["model", "agent", "caller"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,8 +110,15 @@ class OpenRequest:
     voice: str
     persona: str
     sampling: Sampling
+    greeting: str = ""
+    first_speaker: FirstSpeaker = "model"
 
     def __post_init__(self) -> None:
+        if self.first_speaker not in get_args(FirstSpeaker):
+            raise ConfigError(
+                f"first_speaker must be one of {', '.join(get_args(FirstSpeaker))}, got another"
+            )
+        check_speech(self.greeting, name="greeting")
         if not 0 < len(self.voice) <= MAX_VOICE_CHARS:
             raise ConfigError(
                 f"voice must be a name of 1..{MAX_VOICE_CHARS} characters, got {len(self.voice)}"
@@ -105,8 +135,35 @@ class OpenRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SayRequest:
+    """Words that the agent shall say.
+
+    Attributes:
+        number: The client's; `Said` or `Refused` repeats it.
+        text: Empty: the agent shall begin to speak, with words of its own.
+    """
+
+    number: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopSayingRequest:
+    """Words that are not said yet are taken back."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseRequest:
+    """The caller has had the first word."""
+
+
+@dataclass(frozen=True, slots=True)
 class CloseRequest:
     """The call is over."""
+
+
+SteeringRequest = SayRequest | StopSayingRequest | ReleaseRequest
+Request = OpenRequest | SteeringRequest | CloseRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +204,22 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
+class Said:
+    """Words of a `SayRequest` have been said, or, if not ``complete``, taken back."""
+
+    number: int
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Words of a `SayRequest` cannot be said."""
+
+    number: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Closed:
     """Goodbye: the slot is free again. Counts agent frames made and user frames pushed out."""
 
@@ -162,20 +235,49 @@ class ErrorReport:
     message: str
 
 
-def pack_request(message: OpenRequest | CloseRequest) -> str:
-    """Pack a control message of a client; a seed of None is left out."""
+Reply = Ready | Said | Refused | Closed | ErrorReport
+
+
+def check_speech(text: str, *, name: str) -> None:
+    """Raises `ConfigError` when a text that the agent shall say could not travel."""
+    try:
+        num_bytes = len(text.encode())
+    except UnicodeEncodeError:
+        raise ConfigError(f"{name} must be Unicode text, got a surrogate") from None
+    if num_bytes > MAX_SPEECH_BYTES:
+        raise ConfigError(
+            f"{name} may take {MAX_SPEECH_BYTES} bytes of UTF-8, got {num_bytes}; shorten it"
+        )
+
+
+def pack_request(message: Request) -> str:
+    """Pack a control message of a client; of ``open``, what is not set is left out."""
     match message:
         case OpenRequest():
             given = {k: v for k, v in asdict(message.sampling).items() if v is not None}
             fields = {"voice": message.voice, "persona": message.persona, "sampling": given}
+            if message.greeting:
+                fields["greeting"] = message.greeting
+            if message.first_speaker != "model":
+                fields["first_speaker"] = message.first_speaker
             return dump_json({"type": "open", "version": VERSION, **fields})
+        case SayRequest():
+            return dump_json({"type": "say", "id": message.number, "text": message.text})
+        case StopSayingRequest():
+            return dump_json({"type": "stop_saying"})
+        case ReleaseRequest():
+            return dump_json({"type": "release"})
         case CloseRequest():
             return dump_json({"type": "close"})
 
 
-def pack_reply(message: Ready | Closed | ErrorReport) -> str:
+def pack_reply(message: Reply) -> str:
     """Pack a control message of the engine."""
     match message:
+        case Said():
+            return dump_json({"type": "said", "id": message.number, "complete": message.complete})
+        case Refused():
+            return dump_json({"type": "refused", "id": message.number, "message": message.message})
         case Ready():
             kind = "ready"
         case Closed():
@@ -185,29 +287,44 @@ def pack_reply(message: Ready | Closed | ErrorReport) -> str:
     return dump_json({"type": kind, **asdict(message)})
 
 
-def unpack_request(text: str) -> OpenRequest | CloseRequest:
+def unpack_request(text: str) -> Request:
     """Read a control message of a client.
 
     Raises:
         ProtocolError: It breaks the protocol.
-        ConfigError: It is an ``open`` whose voice, persona or sampling cannot be used.
+        ConfigError: It is an ``open`` with a value that cannot be used.
     """
     message = JsonMessage(text)
     kind = message.take_str("type")
     if kind == "open":
         return _unpack_open(message)
-    if kind == "close":
+    request: Request
+    if kind == "say":
+        number, words = _take_id(message), message.take_str("text")
         message.finish()
-        return CloseRequest()
-    raise ProtocolError("expected a message of type open or close, got another type")
+        return SayRequest(number, words)
+    if kind == "stop_saying":
+        request = StopSayingRequest()
+    elif kind == "release":
+        request = ReleaseRequest()
+    elif kind == "close":
+        request = CloseRequest()
+    else:
+        raise ProtocolError("expected open, say, stop_saying, release or close, got another type")
+    message.finish()
+    return request
 
 
-def unpack_reply(text: str) -> Ready | Closed | ErrorReport:
+def unpack_reply(text: str) -> Reply:
     """Read a control message of the engine. Raises `ProtocolError`."""
     message = JsonMessage(text)
     kind = message.take_str("type")
-    reply: Ready | Closed | ErrorReport
-    if kind == "ready":
+    reply: Reply
+    if kind == "said":
+        reply = Said(_take_id(message), message.take_bool("complete"))
+    elif kind == "refused":
+        reply = Refused(_take_id(message), message.take_str("message"))
+    elif kind == "ready":
         reply = Ready(
             session=message.take_str("session"),
             seed=message.take_int("seed"),
@@ -219,7 +336,7 @@ def unpack_reply(text: str) -> Ready | Closed | ErrorReport:
     elif kind == "error":
         reply = ErrorReport(code=_take_code(message), message=message.take_str("message"))
     else:
-        raise ProtocolError("expected a message of type ready, closed or error, got another type")
+        raise ProtocolError("expected ready, said, refused, closed or error, got another type")
     message.finish()
     return reply
 
@@ -234,12 +351,27 @@ def _unpack_open(message: JsonMessage) -> OpenRequest:
     voice = message.take_str("voice")
     persona = message.take_str("persona")
     sampling = message.take_dict("sampling")
+    greeting = message.take_str("greeting") if "greeting" in message else ""
+    first = message.take_str("first_speaker") if "first_speaker" in message else "model"
     message.finish()
     if unknown := sampling.keys() - set(SAMPLING_FIELDS):
         raise ProtocolError(
             f"sampling has {len(unknown)} unknown fields; known are {', '.join(SAMPLING_FIELDS)}"
         )
-    return OpenRequest(voice=voice, persona=persona, sampling=Sampling(**sampling))
+    return OpenRequest(
+        voice=voice,
+        persona=persona,
+        sampling=Sampling(**sampling),
+        greeting=greeting,
+        first_speaker=cast(FirstSpeaker, first),  # checked by the request itself
+    )
+
+
+def _take_id(message: JsonMessage) -> int:
+    number = message.take_int("id")
+    if not 0 <= number <= MAX_ID:
+        raise ProtocolError(f"an id must lie in 0..{MAX_ID}, got {number}")
+    return number
 
 
 def _take_code(message: JsonMessage) -> ErrorCode:
