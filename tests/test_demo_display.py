@@ -29,6 +29,15 @@ def test_another_speaker_begins_a_new_line() -> None:
     ]
 
 
+def test_what_is_said_after_a_turn_begins_a_new_line() -> None:
+    written: list[str] = []
+    display = Display(written.append)
+    display.say("agent", "Hello.")
+    display.end_turn()
+    display.say("agent", "Anyone?")
+    assert len("".join(written).splitlines()) == 2
+
+
 def test_long_speech_is_broken_into_lines() -> None:
     lines = shown(*[("agent", " word")] * 40)
     assert len(lines) > 1

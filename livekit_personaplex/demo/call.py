@@ -109,7 +109,11 @@ async def _show_words(caller: Caller, display: Display) -> None:
     shown = 0
     while True:
         for words in caller.words[shown:]:
-            if words.identity != caller.identity:
+            if words.identity == caller.identity:
+                continue
+            if words.is_final:
+                display.end_turn()
+            else:
                 display.say("agent", words.text)
         shown = len(caller.words)
         await asyncio.sleep(0.1)

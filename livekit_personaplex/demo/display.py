@@ -40,6 +40,10 @@ class Display:
         self._write(shown)
         self._column += len(shown)
 
+    def end_turn(self) -> None:
+        """The next words, whoever says them, begin a line."""
+        self._end_line()
+
     def _end_line(self) -> None:
         if self._speaker is not None:
             self._write("\n")

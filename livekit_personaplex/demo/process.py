@@ -84,6 +84,22 @@ class LoggedProcess:
                     )
                 self._changed.wait(min(left_s, 0.5))
 
+    def wait_for_end(self, *, timeout_s: float) -> int:
+        """Block until it has ended by itself and everything it wrote is here.
+
+        Returns:
+            Its exit status.
+
+        Raises:
+            PersonaPlexError: It is still running.
+        """
+        try:
+            status = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise PersonaPlexError(self._account(f"did not end within {timeout_s:g} s")) from None
+        self._reader.join(timeout=2.0)
+        return status
+
     def terminate(self, *, timeout_s: float) -> int:
         """Send SIGTERM and block until it has ended; SIGKILL to its whole group after that."""
         if self._process.poll() is None:
