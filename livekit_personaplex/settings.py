@@ -13,7 +13,7 @@ PERSONAPLEX_RECORD    folder for recordings of what the engine heard and answere
 PERSONAPLEX_ENGINE    address of an engine that runs already, or a list of them with commas between;
                       nothing is started then
 PERSONAPLEX_TOKEN     bearer token of an engine on TCP
-PERSONAPLEX_METRICS_PORT  port of a worker's Prometheus metrics; none by default
+PERSONAPLEX_METRICS   port of a worker's Prometheus metrics; by default there is none
 ====================  =============================================================
 """
 
@@ -38,7 +38,18 @@ KV_DTYPES = ("same", "fp8")
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 _PREFIX = "PERSONAPLEX_"
 _PRELOAD = "LIVEKIT_AGENTS_PRELOAD_LOCAL_INFERENCE"
-_NAMES = ("MODEL", "DEVICE", "DTYPE", "SLOTS", "KV", "VOICES", "RECORD", "ENGINE", "TOKEN")
+_NAMES = (
+    "MODEL",
+    "DEVICE",
+    "DTYPE",
+    "SLOTS",
+    "KV",
+    "VOICES",
+    "RECORD",
+    "ENGINE",
+    "TOKEN",
+    "METRICS",
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -206,14 +217,14 @@ def exported_to_jobs(endpoints: Sequence[EngineEndpoint]) -> Iterator[None]:
 
 
 def worker_metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
-    """Read PERSONAPLEX_METRICS_PORT; None when it is not set.
+    """Read PERSONAPLEX_METRICS; None when it is not set.
 
     Raises:
         ConfigError: It, or another variable, cannot be used.
     """
-    port = _parse_count("METRICS_PORT", _read(environ))
+    port = _parse_count("METRICS", _read(environ))
     if port is not None and port > 65_535:
-        raise ConfigError(f"{_PREFIX}METRICS_PORT must be a port up to 65535, got {port}")
+        raise ConfigError(f"{_PREFIX}METRICS must be a port up to 65535, got {port}")
     return port
 
 

@@ -43,6 +43,7 @@ from livekit_personaplex.wire.protocol import (
     unpack_reply,
     unpack_request,
 )
+from livekit_personaplex.wire.histogram import Histogram
 from livekit_personaplex.wire.stats import EngineStats, pack_stats, unpack_stats, unpack_voices
 
 PCM = bytes(range(256)) * 15
@@ -64,6 +65,8 @@ STATS = EngineStats(
     failed=0,
     uptime_s=12.25,
     overruns=1,
+    user_frames=10,
+    tick_s=Histogram(bounds=(0.01, 0.08), counts=(7, 1, 1), total=0.25),
 )
 
 
@@ -300,6 +303,24 @@ def test_counters_round_trip_and_those_of_a_newer_engine_are_ignored() -> None:
     assert unpack_stats(pack_stats(STATS)) == STATS
     newer = {**json.loads(pack_stats(STATS)), "moods": 3}
     assert unpack_stats(json.dumps(newer)) == STATS
+
+
+@pytest.mark.parametrize(
+    "histogram",
+    [
+        3,
+        {},
+        {"bounds": [0.1], "counts": [1], "total": 0.0},
+        {"bounds": [0.2, 0.1], "counts": [1, 1, 1], "total": 0.0},
+        {"bounds": ["a"], "counts": [1, 1], "total": 0.0},
+        {"bounds": 1, "counts": None, "total": 0.0},
+        {"bounds": [0.1], "counts": [10**400, 1], "total": 0.0},
+    ],
+)
+def test_a_histogram_that_is_none_is_refused(histogram: object) -> None:
+    broken = {**json.loads(pack_stats(STATS)), "tick_s": histogram}
+    with pytest.raises(ProtocolError):
+        unpack_stats(json.dumps(broken))
 
 
 @pytest.mark.parametrize("text", ["{}", '["a", 1]', "nothing"])

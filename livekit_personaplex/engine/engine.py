@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum
 
+from livekit_personaplex.audio import FRAME_S
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.recorder import Recording
 from livekit_personaplex.engine.scheduler import SessionStep
@@ -114,6 +115,11 @@ class Engine:
         """Whether it takes sessions."""
         return self.phase is EnginePhase.READY
 
+    @property
+    def device(self) -> str:
+        """Where the model runs."""
+        return self._settings.device
+
     def voices(self) -> list[str]:
         """Names of the voices; none before the core is loaded."""
         return [] if self._core is None else sorted(self._core.voices)
@@ -132,11 +138,15 @@ class Engine:
             overruns=self.counters.overruns,
             backlog_frames=self._thread.backlog_frames,
             dropped_frames=self.counters.dropped_frames,
+            user_frames=self.counters.user_frames,
             agent_frames=self.counters.agent_frames,
             opened=self.counters.opened,
             refused=self.counters.refused,
             failed=self.counters.failed,
             uptime_s=round(self.counters.uptime_s, 3),
+            tick_s=self.counters.tick_s.read(),
+            open_s=self.counters.open_s.read(),
+            call_audio_s=self.counters.call_audio_s.read(),
         )
 
     def reserve(self, request: OpenRequest) -> Session:
@@ -205,6 +215,7 @@ class Engine:
         """Leave a session's user frame for the next tick."""
         num_dropped = self._thread.push(session.session_id, frame)
         session.num_dropped += num_dropped
+        self.counters.user_frames += 1
         self.counters.add_dropped(num_dropped)
 
     def close(self, session: Session) -> None:
@@ -271,13 +282,25 @@ class Engine:
             session = self._sessions[session_id]
             if not session.is_closing:
                 self._slots.mark_live(session.slot)
-                session.tell_ready()
-                self.counters.opened += 1
-                logger.debug("session ready", extra={"session": session_id, "slot": session.slot})
+                self._tell_ready(session)
         for step in event.report.steps:
             session = self._sessions[step.session_id]
             if not session.is_closing:
                 self._deliver(session, step)
+
+    def _tell_ready(self, session: Session) -> None:
+        session.tell_ready()
+        self.counters.opened += 1
+        self.counters.open_s.add(session.age_s)
+        logger.info(
+            "session ready",
+            extra={
+                "session": session.session_id,
+                "slot": session.slot,
+                "open_ms": round(session.age_s * 1e3, 1),
+                "prompt_steps": session.prompt_steps,
+            },
+        )
 
     def _on_refusal(self, event: SayRefused) -> None:
         number = event.command.number
@@ -297,10 +320,17 @@ class Engine:
         self._slots.free(session.slot)
         del self._sessions[session.session_id]
         session.freed.set()
-        logger.debug(
+        audio_s = session.num_frames * FRAME_S
+        if session.is_ready:
+            self.counters.call_audio_s.add(audio_s)
+        logger.info(
             "session over",
             extra={
                 "session": session.session_id,
+                "slot": session.slot,
+                "has_failed": session.has_failed,
+                "duration_s": round(session.age_s, 3),
+                "audio_s": round(audio_s, 2),
                 "frames": session.num_frames,
                 "dropped": session.num_dropped,
             },

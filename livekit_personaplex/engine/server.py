@@ -1,4 +1,4 @@
-"""The engine's HTTP server: one WebSocket per conversation, health, counters, voices."""
+"""The engine's HTTP server: one WebSocket per conversation, health, counters, metrics, voices."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,6 +17,7 @@ from livekit_personaplex.wire.protocol import (
     HEALTH_PATH,
     MAX_MESSAGE_BYTES,
     MAX_PERSONA_BYTES,
+    METRICS_PATH,
     SESSION_PATH,
     STATS_PATH,
     VOICES_PATH,
@@ -62,6 +63,7 @@ class EngineServer:
         app.router.add_get(SESSION_PATH, self._serve_session)
         app.router.add_get(HEALTH_PATH, self._serve_health)
         app.router.add_get(STATS_PATH, self._serve_stats)
+        app.router.add_get(METRICS_PATH, self._serve_metrics)
         app.router.add_get(VOICES_PATH, self._serve_voices)
         if nvidia_protocol:
             app.router.add_get(CHAT_PATH, self._serve_chat)
@@ -120,6 +122,12 @@ class EngineServer:
 
     async def _serve_stats(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(text=pack_stats(self._engine.stats()))
+
+    async def _serve_metrics(self, request: web.Request) -> web.StreamResponse:
+        from livekit_personaplex.wire import metrics  # brings the Prometheus client
+
+        body = metrics.render_engine_metrics(self._engine.device, self._engine.stats())
+        return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def _serve_voices(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(text=pack_voices(self._engine.voices()))

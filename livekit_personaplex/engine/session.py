@@ -46,6 +46,7 @@ class Session:
         has_failed: Its client is told an error as its last message.
         num_frames: Agent frames made.
         num_dropped: User frames that its full backlog pushed out.
+        prompt_steps: Length of its system prompt; 0 until that is laid out.
     """
 
     def __init__(
@@ -72,10 +73,15 @@ class Session:
         self.num_dropped = 0
         self.recording = recording
         self._decoder = decoder
-        self._prompt_steps = 0
+        self.prompt_steps = 0
         self._began_s = time.monotonic()
         self._next_number = 0
         self._sayings: deque[tuple[int, int]] = deque()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was asked for."""
+        return time.monotonic() - self._began_s
 
     def check_number(self, frame: UserFrame) -> None:
         """Raises `ProtocolError` when the client's numbers do not grow."""
@@ -89,7 +95,7 @@ class Session:
     def enter_core(self, prompt_steps: int) -> None:
         """The core was given its prompt, `prompt_steps` long."""
         self.is_in_core = True
-        self._prompt_steps = prompt_steps
+        self.prompt_steps = prompt_steps
 
     def tell_ready(self) -> None:
         """The system prompt is done: tell the client."""
@@ -98,8 +104,8 @@ class Session:
         ready = Ready(
             session=self.session_id,
             seed=self.sampling.seed,
-            prompt_steps=self._prompt_steps,
-            open_ms=round((time.monotonic() - self._began_s) * 1e3, 3),
+            prompt_steps=self.prompt_steps,
+            open_ms=round(self.age_s * 1e3, 3),
         )
         self.outbox.put(ready)
 

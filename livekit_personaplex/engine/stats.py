@@ -7,10 +7,15 @@ from collections.abc import Callable
 
 from livekit_personaplex.audio import FRAME_S
 from livekit_personaplex.log import logger
+from livekit_personaplex.wire.histogram import HistogramCounter
 
 WINDOW_TICKS = 1_000
 """Ticks that the percentiles look back on."""
 WARNING_PERIOD_S = 10.0
+TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.1, 0.12, 0.16, 0.24, 0.5)
+"""Dense up to the 80 ms of a frame: beyond them a call hears gaps."""
+OPEN_BOUNDS_S = (0.02, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 1.5, 3.0, 6.0, 10.0)
+CALL_BOUNDS_S = (5.0, 15.0, 30.0, 60.0, 120.0, 240.0, 480.0, 900.0, 1800.0, 3600.0)
 
 
 class ThrottledWarning:
@@ -44,11 +49,15 @@ class EngineCounters:
         """
         self.ticks = 0
         self.overruns = 0
+        self.user_frames = 0
         self.agent_frames = 0
         self.dropped_frames = 0
         self.opened = 0
         self.refused = 0
         self.failed = 0
+        self.tick_s = HistogramCounter(TICK_BOUNDS_S)
+        self.open_s = HistogramCounter(OPEN_BOUNDS_S)
+        self.call_audio_s = HistogramCounter(CALL_BOUNDS_S)
         self._clock_s = clock_s
         self._began_s = clock_s()
         self._overrun_warning = ThrottledWarning(
@@ -68,6 +77,7 @@ class EngineCounters:
         """Count a tick; one that took longer than a frame lasts is an overrun, and is logged."""
         self.ticks += 1
         self._durations_s.append(tick_s)
+        self.tick_s.add(tick_s)
         if tick_s > FRAME_S:
             self.overruns += 1
             self._overrun_warning.add(1)

@@ -64,6 +64,7 @@ class Conversation:
         self._reporter = reporter
         self._outlets = outlets
         self._loop = asyncio.get_running_loop()
+        self._opened_s = self._loop.time()
         self._counts = FrameCounts()
         self._early: list[AgentFrame] = []
         self._is_over = False
@@ -120,8 +121,14 @@ class Conversation:
         self._stop()
         await utils.aio.cancel_and_wait(self._receiver)
         await self.engine.aclose()
+        duration_s = round(self._loop.time() - self._opened_s, 3)
         logger.info(
-            "conversation ended", extra={"session": self.engine.session_id, **asdict(self.stats)}
+            "conversation ended",
+            extra={
+                "session": self.engine.session_id,
+                "duration_s": duration_s,
+                **asdict(self.stats),
+            },
         )
         self._report()
 

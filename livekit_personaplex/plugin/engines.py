@@ -39,6 +39,16 @@ class WorkerEngines:
         self._supervisors: list[EngineSupervisor] = []
         self._endpoints: dict[str, EngineEndpoint] = {}
 
+    @property
+    def num_engines(self) -> int:
+        """How many there should be."""
+        return len(self._endpoints)
+
+    @property
+    def num_restarts(self) -> int:
+        """How often one was started again."""
+        return sum(supervisor.num_restarts for supervisor in self._supervisors)
+
     async def start(self) -> list[EngineEndpoint]:
         """Start the engines, or find them; gives where they listen once they take calls.
 

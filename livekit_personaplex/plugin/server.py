@@ -14,7 +14,8 @@ from livekit.agents.worker import ServerEnvOption
 from livekit_personaplex.log import logger
 from livekit_personaplex.plugin.capacity import Capacity
 from livekit_personaplex.plugin.engines import WorkerEngines
-from livekit_personaplex.settings import EngineEndpoint, exported_to_jobs
+from livekit_personaplex.plugin.worker_metrics import WorkerMetrics
+from livekit_personaplex.settings import EngineEndpoint, exported_to_jobs, worker_metrics_port
 
 
 class PersonaPlexServer(AgentServer):
@@ -32,14 +33,21 @@ class PersonaPlexServer(AgentServer):
         Args:
             engine_timeout_s: How long the engines that PERSONAPLEX_ENGINE names may take until
                 one of them answers.
-            **options: Those of `AgentServer`, except load and load threshold.
+            **options: Those of `AgentServer`, except load and load threshold. With
+                ``prometheus_port``, by default PERSONAPLEX_METRICS, its ``/metrics`` has those
+                of the worker and of the engines that it started.
+
+        Raises:
+            ConfigError: The environment asks for what cannot be.
         """
+        options.setdefault("prometheus_port", worker_metrics_port())
         # Job processes that wait for a call; to start one takes 0.4 s, to keep one 10 MB.
         options.setdefault("num_idle_processes", ServerEnvOption(dev_default=1, prod_default=2))
         # A plain threshold holds in dev mode too, where LiveKit's own default takes any load.
         super().__init__(load_fnc=self._get_effective_load, load_threshold=1.0, **options)
         self._capacity = Capacity()
         self._engines = WorkerEngines(self._capacity, answer_timeout_s=engine_timeout_s)
+        self._metrics = WorkerMetrics(self._capacity, self._engines, load=self._get_effective_load)
         self._on_request: Callable[[JobRequest], Any] | None = None
         self._starting: asyncio.Task[list[EngineEndpoint]] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -65,7 +73,7 @@ class PersonaPlexServer(AgentServer):
             self._has_begun = True
             watcher = asyncio.create_task(self._engines.watch(), name="engines watcher")
             try:
-                with exported_to_jobs(endpoints):
+                with exported_to_jobs(endpoints), self._metrics.shown():
                     await super().run(devmode=devmode, unregistered=unregistered)
             finally:
                 self._request_fnc = on_request

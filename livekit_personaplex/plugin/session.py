@@ -19,6 +19,7 @@ from livekit_personaplex.plugin.conversation import Conversation, Outlets
 from livekit_personaplex.plugin.livekit_errors import call_error, start_error
 from livekit_personaplex.plugin.opening import open_session
 from livekit_personaplex.plugin.options import PersonaPlexOptions
+from livekit_personaplex.plugin.tracing import CallSpan, describe_opening, traced_opening
 from livekit_personaplex.plugin.usage import SessionStats, UsageReporter
 from livekit_personaplex.wire.client import EngineSession
 
@@ -47,6 +48,7 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         self._loop = asyncio.get_running_loop()
         self._instructions = ""
         self._conversation: Conversation | None = None
+        self._span: CallSpan | None = None
         self._closer: asyncio.Task[None] | None = None
         self._unarmed_s = 0.0
         self._audio = utils.aio.Chan[llm.DuplexAudioFrame]()
@@ -184,9 +186,11 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         began_s = self._loop.time()
         persona = self._options.persona
         try:
-            engine = await open_session(
-                self._options, self._instructions if persona is None else persona
-            )
+            with traced_opening() as span:
+                engine = await open_session(
+                    self._options, self._instructions if persona is None else persona
+                )
+                describe_opening(span, engine)
         except PersonaPlexError as error:
             raise start_error(error) from error
         if self._closing:
@@ -204,16 +208,24 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
             now_s=self._loop.time(),
         )
         self._conversation = Conversation(engine, reporter, self._outlets, options=self._options)
+        self._span = CallSpan(engine)
         self._report_connection_acquired(opened_in_s)
         opened_in_ms = round(opened_in_s * 1000, 1)
         logger.info(
             "conversation opened",
-            extra={"session": engine.session_id, "seed": engine.seed, "open_ms": opened_in_ms},
+            extra={
+                "session": engine.session_id,
+                "seed": engine.seed,
+                "open_ms": opened_in_ms,
+                "prompt_steps": engine.prompt_steps,
+            },
         )
         if self._is_armed:
             self._conversation.begin()
 
     def _fail(self, error: Exception) -> None:
+        if self._span is not None:
+            self._span.fail(error)
         # LiveKit closes the session when it hears of it
         self.emit("error", call_error(error, label=self._duplex_model.label))
         self._audio.close()
@@ -221,6 +233,8 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
     async def _close(self) -> None:
         if self._conversation is not None:
             await self._conversation.aclose()
+            assert self._span is not None
+            self._span.end(self._conversation.stats)
         self._audio.close()
         self._on_closed(self)
 

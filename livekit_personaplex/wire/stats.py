@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 
 from livekit_personaplex.errors import ProtocolError
+from livekit_personaplex.wire.histogram import Histogram
 from livekit_personaplex.wire.json_message import JsonMessage, dump_json, parse_json
 
 
@@ -21,11 +22,15 @@ class EngineStats:
         overruns: Ticks that took longer than the 80 ms of a frame.
         backlog_frames: User frames that wait for a tick now.
         dropped_frames: User frames that a full backlog pushed out, since the start.
+        user_frames: User frames that came since the start.
         agent_frames: Agent frames made since the start.
         opened: Sessions that became ready.
         refused: Sessions refused: no free slot, or voice, persona or sampling unusable.
         failed: Sessions that an error ended after they had become ready.
         uptime_s: Seconds since the engine started.
+        tick_s: Durations of all ticks, in seconds.
+        open_s: Seconds from a request to a session that is ready.
+        call_audio_s: Seconds of audio that the model made, of each session that is over.
     """
 
     ready: bool
@@ -43,6 +48,15 @@ class EngineStats:
     failed: int
     uptime_s: float
     overruns: int = 0
+    user_frames: int = 0
+    tick_s: Histogram = Histogram()
+    open_s: Histogram = Histogram()
+    call_audio_s: Histogram = Histogram()
+
+    @property
+    def load(self) -> float:
+        """Share of the slots that are not free; 1 while it takes no sessions."""
+        return self.used / self.slots if self.ready and self.slots else 1.0
 
 
 def pack_stats(stats: EngineStats) -> str:
@@ -69,7 +83,23 @@ def unpack_stats(text: str) -> EngineStats:
         refused=message.take_int("refused"),
         failed=message.take_int("failed"),
         uptime_s=message.take_float("uptime_s"),
+        user_frames=message.take_int("user_frames"),
+        tick_s=_take_histogram(message, "tick_s"),
+        open_s=_take_histogram(message, "open_s"),
+        call_audio_s=_take_histogram(message, "call_audio_s"),
     )
+
+
+def _take_histogram(message: JsonMessage, name: str) -> Histogram:
+    fields = message.take_dict(name)
+    try:
+        return Histogram(
+            bounds=tuple(float(bound) for bound in fields["bounds"]),
+            counts=tuple(int(count) for count in fields["counts"]),
+            total=float(fields["total"]),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise ProtocolError(f"the field {name!r} must be a histogram") from None
 
 
 def pack_voices(names: list[str]) -> str:
