@@ -39,12 +39,13 @@ from livekit_personaplex.settings import EngineSettings
 class EngineCore:
     """Model, state of all slots and the stages of a tick, on one device."""
 
-    def __init__(self, model: PersonaPlex, sizes: EngineSizes) -> None:
+    def __init__(self, model: PersonaPlex, sizes: EngineSizes, *, speaks: bool = True) -> None:
         """Make all state and record the stages of a tick.
 
         Args:
             model: Loaded weights; their device and dtype are the engine's.
             sizes: Fixed sizes; the slots of a group divide the slots.
+            speaks: False leaves the agent's codes undecoded: all its audio is silence.
         """
         num_slots, group_slots = sizes.num_slots, sizes.group_slots
         assert num_slots % group_slots == 0, f"{num_slots=} is no multiple of {group_slots=}"
@@ -69,7 +70,9 @@ class EngineCore:
             self.state = state
             groups = range(0, num_slots, group_slots)
             stages = [
-                LiveStage.create(model, state.view(slice(first, first + group_slots)))
+                LiveStage.create(
+                    model, state.view(slice(first, first + group_slots)), speaks=speaks
+                )
                 for first in groups
             ]
             self._live = [
@@ -282,7 +285,7 @@ def load_model(settings: EngineSettings) -> PersonaPlex:
         CheckpointError: The model's files cannot be used.
         ConfigError: Device or voices cannot be used as set.
     """
-    device = _find_device(settings.device)
+    device = find_device(settings.device)
     dtype = {"float32": torch.float32, "bfloat16": torch.bfloat16}[settings.dtype]
     seed = parse_random_name(settings.model)
     if seed is not None:
@@ -292,8 +295,12 @@ def load_model(settings: EngineSettings) -> PersonaPlex:
     )
 
 
-def _find_device(name: str) -> torch.device:
-    """Find a device; a GPU becomes the one that this thread's kernels and recordings run on."""
+def find_device(name: str) -> torch.device:
+    """Find a device; a GPU becomes the one that this thread's kernels and recordings run on.
+
+    Raises:
+        ConfigError: This machine does not have it.
+    """
     device = torch.device(name)
     if device.type != "cuda":
         return device

@@ -43,6 +43,7 @@ class LiveStage:
         pcm_out: ``[B, 1920] int16`` agent frames.
         tokens_out: ``[B, 9] int64``.
         said_out: ``[B] int64`` given tokens said so far.
+        speaks: Whether the agent's codes become audio; without, ``pcm_out`` stays silent.
     """
 
     model: PersonaPlex
@@ -53,9 +54,10 @@ class LiveStage:
     pcm_out: torch.Tensor
     tokens_out: torch.Tensor
     said_out: torch.Tensor
+    speaks: bool
 
     @staticmethod
-    def create(model: PersonaPlex, state: EngineState) -> "LiveStage":
+    def create(model: PersonaPlex, state: EngineState, *, speaks: bool = True) -> "LiveStage":
         """Make the static tensors for the group that ``state`` views."""
         num_slots, device = state.lm.offsets.shape[0], state.lm.offsets.device
 
@@ -71,6 +73,7 @@ class LiveStage:
             pcm_out=zeros(num_slots, FRAME_SAMPLES, dtype=torch.int16),
             tokens_out=zeros(num_slots, NUM_TOKEN_ROWS, dtype=torch.int64),
             said_out=zeros(num_slots, dtype=torch.int64),
+            speaks=speaks,
         )
 
     def run(self) -> None:
@@ -86,6 +89,8 @@ class LiveStage:
             exec_mask=self.exec_mask,
         )
         self.tokens_out.copy_(output.tokens)
+        if not self.speaks:
+            return
         spoken = self.model.mimi.decoder.decode(
             output.tokens[:, 1:], self.state.decoder, self.exec_mask
         )
