@@ -7,6 +7,7 @@ from livekit_personaplex.errors import ConfigError
 
 MAX_SEED = 2**63 - 1
 MAX_TEMPERATURE = 10.0
+MAX_TOP_K = 32_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +37,7 @@ class Sampling:
         for name in ("text_temperature", "audio_temperature"):
             _check_temperature(name, getattr(self, name))
         for name in ("text_top_k", "audio_top_k"):
-            _check_int(name, getattr(self, name), low=1, high=32_000)
+            _check_int(name, getattr(self, name), low=1, high=MAX_TOP_K)
         if self.seed is not None:
             _check_int("seed", self.seed, low=0, high=MAX_SEED)
 

@@ -25,6 +25,7 @@ MAY_USE = {
     "settings": {"wire"},
     "plugin": {"plugin", "wire"},
     "demo": {"demo", "wire"},
+    "gst": {"gst", "wire"},
     "bench": {"bench", "engine", "model", "layers", "kernels", "wire"},
     "cli": {"cli", "demo", "bench", "engine", "model", "layers", "kernels", "wire"},
 }
@@ -39,6 +40,7 @@ FORBIDDEN = {
     "wire": {"livekit", "torch", "transformers"},
     "plugin": {"torch", "transformers"},
     "demo": {"torch", "transformers"},
+    "gst": {"livekit", "torch", "transformers"},
 } | {name: {"livekit", "torch", "transformers"} for name in SHARED}
 
 

@@ -9,7 +9,7 @@ from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.settings import EngineEndpoint
 from livekit_personaplex.wire.client import EngineSession
 from livekit_personaplex.wire.http import fetch_voices
-from livekit_personaplex.wire.protocol import OpenRequest
+from livekit_personaplex.wire.protocol import FirstSpeaker, OpenRequest
 from livekit_personaplex.wire.ranking import rank_by_free_slots
 
 DEFAULT_VOICE = "NATF2"
@@ -21,6 +21,8 @@ async def open_on_any(
     voice: str | None,
     persona: str,
     sampling: Sampling,
+    greeting: str = "",
+    first_speaker: FirstSpeaker = "model",
     timeout_s: float = 10.0,
 ) -> EngineSession:
     """Open a conversation on one of several engines; blocks until its system prompt is done.
@@ -33,6 +35,8 @@ async def open_on_any(
         voice: None for the engine's usual one.
         persona: Who the agent is.
         sampling: How it draws its tokens.
+        greeting: Words that the agent begins with.
+        first_speaker: Who has the first word.
         timeout_s: For all of it.
 
     Raises:
@@ -49,6 +53,8 @@ async def open_on_any(
                 voice=await _pick_voice(endpoint) if voice is None else voice,
                 persona=persona,
                 sampling=sampling,
+                greeting=greeting,
+                first_speaker=first_speaker,
             )
             return await EngineSession.open(
                 endpoint.address, request, token=endpoint.token, timeout_s=give_up_s - loop.time()
