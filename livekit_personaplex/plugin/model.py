@@ -101,14 +101,16 @@ class PersonaPlexModel(llm.DuplexModel):
     async def arm_when_heard(self, session: AgentSession[Any], *, timeout_s: float) -> bool:
         """Let the model's time begin as soon as a caller is there and hears it.
 
-        What a model says before that is played late, and everything after it as well.
+        What a model says before that is played late, and everything after it as well. A caller on
+        the telephone, a participant of kind SIP, is there when its ``sip.callStatus`` is "active".
 
         Args:
             session: The session, started.
-            timeout_s: How long to wait for somebody to join.
+            timeout_s: How long to wait for somebody to join, and to answer.
 
         Returns:
-            False: nobody joined in time, or the session was closed; then nothing was armed.
+            False: nobody joined or answered in time, or the session was closed; then nothing was
+            armed.
         """
         is_heard = await wait_until_heard(session, timeout_s=timeout_s)
         if is_heard:
