@@ -8,7 +8,8 @@ is what LiveKit's adapter needs to put words on the speech that carries them:
   the adapter would anchor the next word to the breath, and take later words for late ones.
 
 The first frame of each stretch of speech is held back a little; all later ones then arrive that
-much before they are needed, which is what keeps a late frame from being heard as a gap.
+much before they are needed, which is what keeps a late frame from being heard as a gap. A stretch
+rises from zero, and the frame that closes the gate is played as well, falling to zero.
 """
 
 import asyncio
@@ -18,8 +19,10 @@ from dataclasses import dataclass
 import numpy as np
 from livekit import rtc
 from livekit.agents import llm
+from numpy.typing import NDArray
 
 from livekit_personaplex.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ
+from livekit_personaplex.plugin.fades import fade_in, fade_out
 from livekit_personaplex.plugin.gate import SPEECH_TAG, SpeechGate
 from livekit_personaplex.plugin.loudness import frame_rms
 from livekit_personaplex.wire.protocol import AgentFrame
@@ -65,7 +68,8 @@ class Speaker:
         self._prebuffer_s = prebuffer_ms / 1000
         self._gate = SpeechGate(min_silence_ms=min_silence_ms)
         self._position_ms = 0
-        self._is_speech = False
+        self._is_open = False
+        self._is_played = False
         self._is_first_word = True
         self._last_frame_s: float | None = None
         self._waiting: list[_Step] = []
@@ -76,12 +80,15 @@ class Speaker:
         self._note_arrival()
         pcm = np.frombuffer(agent_frame.pcm, dtype=np.int16)
         has_word = agent_frame.tokens[0] not in WORDLESS_TOKENS or agent_frame.text != ""
-        was_speech, self._is_speech = (
-            self._is_speech,
-            self._gate.update(has_word=has_word, rms=frame_rms(pcm)),
-        )
-        begins = self._is_speech and not was_speech
-        step = _Step(self._delta(agent_frame.text, begins), self._audio_frame(agent_frame.pcm))
+        was_open, was_played = self._is_open, self._is_played
+        self._is_open = self._gate.update(has_word=has_word, rms=frame_rms(pcm))
+        self._is_played = self._is_open or was_open
+        begins = self._is_played and not was_played
+        if self._is_open and not was_open:
+            pcm = fade_in(pcm)
+        elif was_open and not self._is_open:
+            pcm = fade_out(pcm)
+        step = _Step(self._delta(agent_frame.text, begins), self._audio_frame(pcm))
         self._position_ms += FRAME_MS
         self._waiting.append(step)
         if begins and self._prebuffer_s > 0 and self._timer is None:
@@ -100,7 +107,7 @@ class Speaker:
         if self._last_frame_s is not None and now_s - self._last_frame_s > BURST_TIMEOUT_S:
             # The adapter has closed its burst meanwhile: speech that goes on is a new stretch to
             # it, and a step on the time line keeps its words from being taken for late ones.
-            self._is_speech = False
+            self._is_open = self._is_played = False
             self._position_ms += FRAME_MS
         self._last_frame_s = now_s
 
@@ -116,9 +123,9 @@ class Speaker:
             text=text, start_ms=self._position_ms, end_ms=self._position_ms + FRAME_MS
         )
 
-    def _audio_frame(self, pcm: bytes) -> llm.DuplexAudioFrame:
+    def _audio_frame(self, pcm: NDArray[np.int16]) -> llm.DuplexAudioFrame:
         frame = rtc.AudioFrame(
-            pcm, SAMPLE_RATE_HZ, 1, FRAME_SAMPLES, userdata={SPEECH_TAG: self._is_speech}
+            pcm.tobytes(), SAMPLE_RATE_HZ, 1, FRAME_SAMPLES, userdata={SPEECH_TAG: self._is_played}
         )
         return llm.DuplexAudioFrame(frame=frame, start_ms=self._position_ms)
 
