@@ -25,8 +25,15 @@ from livekit_personaplex.wire.protocol import (
     ErrorReport,
     OpenRequest,
     Ready,
+    Refused,
+    ReleaseRequest,
+    SayRequest,
+    StopSayingRequest,
     pack_reply,
     unpack_request,
+)
+from livekit_personaplex.wire.protocol import (
+    Said as SaidReply,
 )
 from livekit_personaplex.wire.stats import EngineStats, pack_stats, pack_voices
 
@@ -71,6 +78,16 @@ class Conversation:
     heard: list[np.ndarray] = field(default_factory=list)
     heard_at_s: list[float] = field(default_factory=list)
     said_close: bool = False
+    texts: list[str] = field(default_factory=list)
+    is_held: bool = False
+    released_at_frame: int | None = None
+    given: list[Said] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+
+    def say(self, request: SayRequest) -> None:
+        self.texts.append(request.text)
+        self.numbers.append(request.number)
+        self.given += words(request.text or "Words of my own.")
 
 
 class FakeEngine:
@@ -158,7 +175,9 @@ class FakeEngine:
             await ws.send_str(pack_reply(refusal))
             await ws.close()
             return ws
-        conversation = Conversation(opened)
+        conversation = Conversation(opened, is_held=opened.first_speaker == "caller")
+        if opened.greeting:
+            conversation.given += words(opened.greeting)
         self.conversations.append(conversation)
         self._live[ws] = conversation
         try:
@@ -180,9 +199,11 @@ class FakeEngine:
         return None
 
     async def _converse(self, ws: web.WebSocketResponse, conversation: Conversation) -> None:
-        await self._answer(ws, 0, None)
+        await self._answer(ws, conversation, 0, None)
         async for message in ws:
             if message.type is WSMsgType.TEXT:
+                if await self._steer(ws, conversation, message.data):
+                    continue
                 conversation.said_close = True
                 await ws.send_str(pack_reply(Closed(len(conversation.heard) + 1, 0)))
                 await ws.close()
@@ -196,11 +217,45 @@ class FakeEngine:
             late_s = self.jitter_s * (0.0, 1.0, 0.5)[len(conversation.heard) % 3]
             if self.tick_s + late_s > 0:
                 await asyncio.sleep(self.tick_s + late_s)
-            await self._answer(ws, len(conversation.heard), frame.number)
+            await self._answer(ws, conversation, len(conversation.heard), frame.number)
 
-    async def _answer(self, ws: web.WebSocketResponse, step: int, heard: int | None) -> None:
+    async def _steer(
+        self, ws: web.WebSocketResponse, conversation: Conversation, text: str
+    ) -> bool:
+        """Do what a message asks for; False when it is a goodbye."""
+        match unpack_request(text):
+            case SayRequest() as request if "unspeakable" in request.text:
+                await ws.send_str(pack_reply(Refused(request.number, "it cannot be said")))
+            case SayRequest() as request:
+                conversation.say(request)
+            case ReleaseRequest():
+                conversation.is_held = False
+                conversation.released_at_frame = len(conversation.heard)
+            case StopSayingRequest():
+                conversation.given.clear()
+                await self._tell_said(ws, conversation, complete=False)
+            case _:
+                return False
+        return True
+
+    async def _tell_said(
+        self, ws: web.WebSocketResponse, conversation: Conversation, *, complete: bool
+    ) -> None:
+        for number in conversation.numbers:
+            await ws.send_str(pack_reply(SaidReply(number, complete)))
+        conversation.numbers.clear()
+
+    async def _answer(
+        self, ws: web.WebSocketResponse, conversation: Conversation, step: int, heard: int | None
+    ) -> None:
         said = self.script[step] if step < len(self.script) else silence(1)[0]
+        if conversation.is_held:
+            said = silence(1)[0]
+        elif conversation.given:
+            said = conversation.given.pop(0)
         await ws.send_bytes(pack_agent_frame(said.frame(step, heard)))
+        if not conversation.given:
+            await self._tell_said(ws, conversation, complete=True)
 
     async def _stats(self, request: web.Request) -> web.Response:
         stats = EngineStats(

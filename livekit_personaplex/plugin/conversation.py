@@ -36,6 +36,7 @@ class Outlets:
     Attributes:
         say: Takes the agent's words.
         play: Takes the agent's audio, its silence included.
+        hear: Told every frame that the model is given, 3,840 bytes.
         tell_speech: Told True when the caller begins to speak, False when they stop.
         report: Takes usage.
         fail: Told once why the conversation cannot go on.
@@ -43,6 +44,7 @@ class Outlets:
 
     say: Callable[[llm.DuplexOutputTranscriptDelta], None]
     play: Callable[[llm.DuplexAudioFrame], None]
+    hear: Callable[[bytes], None]
     tell_speech: Callable[[bool], None]
     report: Callable[[RealtimeModelMetrics], None]
     fail: Callable[[Exception], None]
@@ -133,6 +135,7 @@ class Conversation:
         self._report()
 
     def _send(self, pcm: bytes) -> None:
+        self._outlets.hear(pcm)
         if self._counts.unheard > MAX_UNHEARD_FRAMES:
             self._end(EngineDiedError("the engine has not heard the caller for 10 s"))
             return

@@ -12,6 +12,15 @@ def start_error(error: Exception) -> llm.RealtimeError:
     return llm.RealtimeError(str(error))
 
 
+def caption_error(error: Exception, *, label: str) -> llm.RealtimeModelError:
+    """Give the event that tells of missing captions; the call goes on."""
+    reason = APIError(f"captions of the caller failed: {error}", retryable=True)
+    reason.__cause__ = error
+    return llm.RealtimeModelError(
+        timestamp=time.time(), label=label, error=reason, recoverable=True
+    )
+
+
 def call_error(error: Exception, *, label: str) -> llm.RealtimeModelError:
     """Give the event that ends a call: the model cannot go on."""
     reason: APIError

@@ -2,13 +2,15 @@
 
 from typing import Any
 
-from livekit.agents import AgentSession, llm
+from livekit.agents import AgentSession, llm, stt
 
 from livekit_personaplex.plugin.arming import wait_until_heard
 from livekit_personaplex.plugin.gate import TagGate
 from livekit_personaplex.plugin.options import PersonaPlexOptions
 from livekit_personaplex.plugin.session import PersonaPlexSession
+from livekit_personaplex.plugin.watchdogs import Watchdogs
 from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.wire.protocol import FirstSpeaker
 
 
 class PersonaPlexModel(llm.DuplexModel):
@@ -30,6 +32,11 @@ class PersonaPlexModel(llm.DuplexModel):
         engine: str | None = None,
         token: str | None = None,
         open_timeout_s: float = 10.0,
+        greeting: str = "",
+        first_speaker: FirstSpeaker = "model",
+        caller_first_timeout_s: float = 10.0,
+        user_stt: "stt.STT[Any] | None" = None,
+        watchdogs: Watchdogs | None = None,
     ) -> None:
         """Make a model; nothing is opened.
 
@@ -46,13 +53,22 @@ class PersonaPlexModel(llm.DuplexModel):
                 `PersonaPlexServer` or of PERSONAPLEX_ENGINE.
             token: What an engine on TCP wants to know; by default PERSONAPLEX_TOKEN.
             open_timeout_s: How long a session may take to open.
+            greeting: Words that the agent begins with, said in the model's own voice.
+            first_speaker: ``model``: the model decides who begins, if there is no greeting;
+                ``agent``: the agent, with the greeting or words of its own; ``caller``: the agent
+                waits until the caller has spoken, then says the greeting, if there is one.
+            caller_first_timeout_s: How long it waits for a caller who does not speak.
+            user_stt: Any LiveKit STT that streams: captions of the caller, in the room and in the
+                chat history. It stays its owner's to close.
+            watchdogs: When a session tells of an agent that does not speak, or does not stop, and
+                of a caller who is not heard.
 
         Raises:
             ConfigError: A value cannot be used.
         """
         super().__init__(
             capabilities=llm.DuplexCapabilities(
-                user_transcription=False, auto_tool_reply_generation=False
+                user_transcription=user_stt is not None, auto_tool_reply_generation=False
             )
         )
         self._options = PersonaPlexOptions(
@@ -65,6 +81,11 @@ class PersonaPlexModel(llm.DuplexModel):
             engine=engine,
             token=token,
             open_timeout_s=open_timeout_s,
+            greeting=greeting,
+            first_speaker=first_speaker,
+            caller_first_timeout_s=caller_first_timeout_s,
+            user_stt=user_stt,
+            watchdogs=watchdogs or Watchdogs(),
         )
         self._is_armed = False
         self._sessions: list[PersonaPlexSession] = []
@@ -88,13 +109,14 @@ class PersonaPlexModel(llm.DuplexModel):
         """Make a model for one call, with what its job metadata asks for.
 
         Args:
-            metadata: JSON object with any of ``voice``, ``persona``, ``seed``, ``temperature`` and
-                the other fields of `Sampling`; empty for none. It is validated, not trusted.
+            metadata: JSON object with any of ``voice``, ``persona``, ``greeting``,
+                ``first_speaker``, ``seed``, ``temperature`` and the other fields of `Sampling`;
+                empty for none. It is validated, not trusted.
 
         Raises:
             ConfigError: The metadata is something else, or asks for what cannot be.
         """
-        model = PersonaPlexModel()
+        model = PersonaPlexModel(user_stt=self._options.user_stt)
         model._options = self._options.with_metadata(metadata)
         return model
 

@@ -7,15 +7,23 @@ voices and how long a persona may be.
 import json
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
+
+from livekit.agents import stt
 
 from livekit_personaplex.errors import ConfigError
+from livekit_personaplex.plugin.watchdogs import Watchdogs
 from livekit_personaplex.sampling import SAMPLING_FIELDS, Sampling
 from livekit_personaplex.wire.address import EngineAddress
-from livekit_personaplex.wire.protocol import MAX_PERSONA_BYTES, MAX_VOICE_CHARS
+from livekit_personaplex.wire.protocol import (
+    MAX_PERSONA_BYTES,
+    MAX_VOICE_CHARS,
+    FirstSpeaker,
+    check_speech,
+)
 
 MAX_METADATA_BYTES = 65_536
-METADATA_KEYS = ("voice", "persona", "temperature", *SAMPLING_FIELDS)
+METADATA_KEYS = ("voice", "persona", "greeting", "first_speaker", "temperature", *SAMPLING_FIELDS)
 """``temperature`` is short for ``text_temperature`` and ``audio_temperature`` together."""
 
 
@@ -36,20 +44,30 @@ class PersonaPlexOptions:
     engine: str | None = None
     token: str | None = field(default=None, repr=False)
     open_timeout_s: float = 10.0
+    greeting: str = ""
+    first_speaker: FirstSpeaker = "model"
+    caller_first_timeout_s: float = 10.0
+    user_stt: "stt.STT[Any] | None" = field(default=None, repr=False)
+    watchdogs: Watchdogs = field(default_factory=Watchdogs)
 
     def __post_init__(self) -> None:
         if self.voice is not None:
             _check_voice(self.voice)
         if self.persona is not None:
             _check_persona(self.persona)
+        _check_greeting(self.greeting, self.first_speaker)
+        if self.user_stt is not None:
+            _check_stt(self.user_stt)
+        if not isinstance(self.watchdogs, Watchdogs):
+            raise ConfigError(f"watchdogs must be Watchdogs, got {type(self.watchdogs).__name__}")
         if not isinstance(self.sampling, Sampling):
             raise ConfigError(f"sampling must be a Sampling, got {type(self.sampling).__name__}")
         _check_ms("output_prebuffer_ms", self.output_prebuffer_ms, low=0, high=500)
         _check_ms("min_silence_ms", self.min_silence_ms, low=80, high=5_000)
         if self.engine is not None:
             EngineAddress.parse(self.engine)
-        if not (math.isfinite(self.open_timeout_s) and self.open_timeout_s > 0):
-            raise ConfigError(f"open_timeout_s must be above 0, got {self.open_timeout_s!r}")
+        _check_timeout("open_timeout_s", self.open_timeout_s)
+        _check_timeout("caller_first_timeout_s", self.caller_first_timeout_s)
 
     def with_metadata(self, metadata: str) -> "PersonaPlexOptions":
         """These options, changed by a job's metadata.
@@ -117,6 +135,29 @@ def _check_persona(persona: object) -> None:
         raise ConfigError(
             f"persona may take {MAX_PERSONA_BYTES} bytes of UTF-8, got {num_bytes}; shorten it"
         )
+
+
+def _check_greeting(greeting: object, first_speaker: object) -> None:
+    if not isinstance(greeting, str):
+        raise ConfigError(f"greeting must be text, got a {type(greeting).__name__}")
+    check_speech(greeting, name="greeting")
+    if first_speaker not in get_args(FirstSpeaker):
+        raise ConfigError(f"first_speaker must be one of {', '.join(get_args(FirstSpeaker))}")
+
+
+def _check_stt(recognizer: object) -> None:
+    if not isinstance(recognizer, stt.STT):
+        raise ConfigError(f"user_stt must be a LiveKit STT, got {type(recognizer).__name__}")
+    if not recognizer.capabilities.streaming:
+        raise ConfigError(
+            f"user_stt must stream, and {recognizer.label} does not; give "
+            "livekit.agents.stt.StreamAdapter(stt=..., vad=...) with it inside"
+        )
+
+
+def _check_timeout(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise ConfigError(f"{name} must be above 0, got {value!r}")
 
 
 def _check_ms(name: str, value: object, *, low: int, high: int) -> None:

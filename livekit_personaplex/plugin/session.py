@@ -6,28 +6,43 @@ event; its audio stream never just stops.
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterable, Callable
-from typing import NoReturn
+from typing import Literal
 
 from livekit import rtc
 from livekit.agents import NOT_GIVEN, NotGivenOr, llm, utils
 from livekit.agents.metrics.base import Metadata
 
-from livekit_personaplex.errors import EngineError, PersonaPlexError
+from livekit_personaplex.errors import ConfigError, EngineError, PersonaPlexError
 from livekit_personaplex.log import logger
+from livekit_personaplex.plugin.attendants import AttendantOutlets, Attendants
 from livekit_personaplex.plugin.conversation import Conversation, Outlets
-from livekit_personaplex.plugin.livekit_errors import call_error, start_error
+from livekit_personaplex.plugin.livekit_errors import call_error, caption_error, start_error
 from livekit_personaplex.plugin.opening import open_session
 from livekit_personaplex.plugin.options import PersonaPlexOptions
 from livekit_personaplex.plugin.tracing import CallSpan, describe_opening, traced_opening
 from livekit_personaplex.plugin.usage import SessionStats, UsageReporter
+from livekit_personaplex.plugin.watchdogs import (
+    AgentSilentEvent,
+    AgentSpeakingEvent,
+    WatchdogEvent,
+)
 from livekit_personaplex.wire.client import EngineSession
 
 UNARMED_WARNING_S = 10.0
 
+SessionEvents = Literal[
+    "personaplex_agent_silent", "personaplex_agent_speaking", "personaplex_caller_unheard"
+]
 
-class PersonaPlexSession(llm.DuplexSession[NoReturn]):
+
+class PersonaPlexSession(llm.DuplexSession[SessionEvents]):
     """A session of `PersonaPlexModel`; an agent reaches it as ``agent.duplex_session``.
+
+    Beside LiveKit's, it emits the events of its watchdogs: ``personaplex_agent_silent``
+    (`AgentSilentEvent`), ``personaplex_agent_speaking`` (`AgentSpeakingEvent`) and
+    ``personaplex_caller_unheard`` (`CallerUnheardEvent`).
 
     Lives on the event loop that made it; its methods must be called there.
     """
@@ -52,9 +67,11 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         self._closer: asyncio.Task[None] | None = None
         self._unarmed_s = 0.0
         self._audio = utils.aio.Chan[llm.DuplexAudioFrame]()
+        self._attendants: Attendants | None = None
         self._outlets = Outlets(
             say=lambda delta: self.emit("transcript_delta", delta),
-            play=self._audio.send_nowait,
+            play=self._play,
+            hear=lambda pcm: self._attending.hear(pcm),
             tell_speech=self._tell_speech,
             report=lambda usage: self.emit("metrics_collected", usage),
             fail=self._fail,
@@ -84,6 +101,38 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         if self._conversation is not None:
             self._conversation.begin()
 
+    def say_text(self, text: str) -> "asyncio.Future[bool]":
+        """Let the agent say words, in the model's own voice and at its pace.
+
+        It says them as soon as it has finished the word it is at, and none else until they are
+        said; then it is free again. The caller is heard all the time.
+
+        Args:
+            text: Up to 4,096 bytes of UTF-8.
+
+        Returns:
+            Done with True once the last word has been said, to within half a second of sound; with
+            False when they were taken back, or the call has ended. Raises `ConfigError` when too
+            much waits to be said. It may be forgotten.
+
+        Raises:
+            ConfigError: There are no words, or too many.
+            EngineError: The session is not open, or has ended.
+        """
+        if not text.strip():
+            raise ConfigError(
+                "say_text() needs words; generate_reply() lets the agent find its own"
+            )
+        return self._opened.engine.say(text)
+
+    def stop_saying(self) -> None:
+        """Take back the words that are given and not said yet, the greeting's too.
+
+        Raises:
+            EngineError: The session is not open, or has ended.
+        """
+        self._opened.engine.stop_saying()
+
     # LiveKit's contract
 
     @property
@@ -100,6 +149,8 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         """Take the caller's audio: any rate, channels and length. Never raises, never blocks."""
         if self._conversation is None:
             return
+        will_be_armed = self._is_armed or self._options.auto_arm
+        self._attending.note_pushed(frame, is_armed=will_be_armed)
         if not self._is_armed:
             if not self._options.auto_arm:
                 self._warn_when_unarmed(frame.duration)
@@ -169,10 +220,17 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         tool_choice: NotGivenOr[llm.ToolChoice] = NOT_GIVEN,
         tools: NotGivenOr[list[llm.Tool]] = NOT_GIVEN,
     ) -> None:
-        raise llm.RealtimeError(
-            "PersonaPlex decides for itself when to speak, generate_reply() cannot make it; "
-            "what it should say, and whether it greets, belongs in Agent(instructions=...)"
-        )
+        if utils.is_given(instructions):
+            raise llm.RealtimeError(
+                "PersonaPlex cannot be told in mid-call what to talk about: give it the words with "
+                "agent.duplex_session.say_text('...'), or leave the instructions out and it begins "
+                "to speak with words of its own; what it should know belongs in "
+                "Agent(instructions=...), how it should greet in PersonaPlexModel(greeting=...)"
+            )
+        try:
+            self._opened.engine.say("")
+        except PersonaPlexError as error:
+            raise llm.RealtimeError(str(error)) from error
 
     # from the slot to its end
 
@@ -182,14 +240,18 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
             raise EngineError("the session is not open yet; AgentSession.start() opens it")
         return self._conversation
 
+    @property
+    def _attending(self) -> Attendants:
+        assert self._attendants is not None, "made with the conversation"
+        return self._attendants
+
     async def _open(self) -> None:
         began_s = self._loop.time()
-        persona = self._options.persona
+        chosen = self._options.persona
+        persona = self._instructions if chosen is None else chosen
         try:
             with traced_opening() as span:
-                engine = await open_session(
-                    self._options, self._instructions if persona is None else persona
-                )
+                engine = await open_session(self._options, persona)
                 describe_opening(span, engine)
         except PersonaPlexError as error:
             raise start_error(error) from error
@@ -207,6 +269,7 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
             request_id=engine.session_id,
             now_s=self._loop.time(),
         )
+        self._attendants = self._attend(engine)
         self._conversation = Conversation(engine, reporter, self._outlets, options=self._options)
         self._span = CallSpan(engine)
         self._report_connection_acquired(opened_in_s)
@@ -231,6 +294,8 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         self._audio.close()
 
     async def _close(self) -> None:
+        if self._attendants is not None:
+            await self._attendants.aclose()
         if self._conversation is not None:
             await self._conversation.aclose()
             assert self._span is not None
@@ -238,7 +303,37 @@ class PersonaPlexSession(llm.DuplexSession[NoReturn]):
         self._audio.close()
         self._on_closed(self)
 
+    def _play(self, frame: llm.DuplexAudioFrame) -> None:
+        self._attending.note_agent(frame)
+        self._audio.send_nowait(frame)
+
+    def _attend(self, engine: EngineSession) -> Attendants:
+        label = self._duplex_model.label
+
+        def release() -> None:
+            with contextlib.suppress(EngineError):  # a session that has ended says so elsewhere
+                engine.release()
+
+        outlets = AttendantOutlets(
+            release=release,
+            transcribe=lambda said: self.emit("input_audio_transcription_completed", said),
+            report=lambda usage: self.emit("metrics_collected", usage),
+            miss=lambda error: self.emit("error", caption_error(error, label=label)),
+            tell=self._tell_watchdog,
+        )
+        return Attendants(self._options, outlets)
+
+    def _tell_watchdog(self, event: WatchdogEvent) -> None:
+        match event:
+            case AgentSilentEvent():
+                self.emit("personaplex_agent_silent", event)
+            case AgentSpeakingEvent():
+                self.emit("personaplex_agent_speaking", event)
+            case _:
+                self.emit("personaplex_caller_unheard", event)
+
     def _tell_speech(self, is_speaking: bool) -> None:
+        self._attending.note_caller(is_speaking)
         if is_speaking:
             self.emit("input_speech_started", llm.InputSpeechStartedEvent())
         else:
