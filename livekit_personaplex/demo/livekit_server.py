@@ -63,21 +63,24 @@ class LocalLiveKitServer:
 
     Args:
         binary: The program, see `find_livekit_server`.
+        redis: ``HOST:PORT`` of a Redis, which telephony needs; None works without one.
 
     Raises:
         PersonaPlexError: It did not start.
     """
 
-    def __init__(self, binary: Path) -> None:
+    def __init__(self, binary: Path, *, redis: str | None = None) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="livekit-server-")
         port, tcp_port = _free_ports(socket.SOCK_STREAM, 2)
         (udp_port,) = _free_ports(socket.SOCK_DGRAM, 1)
         key, secret = f"key{secrets.token_hex(6)}", secrets.token_urlsafe(36)
         config = Path(self._folder.name) / "livekit.yaml"
-        config.write_text(
-            _CONFIG.format(port=port, tcp_port=tcp_port, udp_port=udp_port, key=key, secret=secret),
-            encoding="utf-8",
+        text = _CONFIG.format(
+            port=port, tcp_port=tcp_port, udp_port=udp_port, key=key, secret=secret
         )
+        if redis is not None:
+            text += f'redis: {{address: "{redis}"}}\n'
+        config.write_text(text, encoding="utf-8")
         self.credentials = LiveKitCredentials(
             url=f"ws://127.0.0.1:{port}", api_key=key, api_secret=secret
         )
