@@ -27,7 +27,8 @@ MAY_USE = {
     "demo": {"demo", "wire"},
     "gst": {"gst", "wire"},
     "bench": {"bench", "engine", "model", "layers", "kernels", "wire"},
-    "cli": {"cli", "demo", "bench", "engine", "model", "layers", "kernels", "wire"},
+    "offline": {"offline", "engine", "model", "layers", "kernels"},
+    "cli": {"cli", "demo", "bench", "offline"} | {"engine", "model", "kernels", "wire"},
 }
 """Rooms and what they may use beside the shared modules: the plugin and the demo stand on the wire;
 across the process border the engine stands on model, layers and kernels."""
@@ -41,6 +42,7 @@ FORBIDDEN = {
     "plugin": {"torch", "transformers"},
     "demo": {"torch", "transformers"},
     "gst": {"livekit", "torch", "transformers"},
+    "offline": {"livekit", "aiohttp"},
 } | {name: {"livekit", "torch", "transformers"} for name in SHARED}
 
 

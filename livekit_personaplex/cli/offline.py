@@ -1,31 +1,36 @@
-"""``livekit-personaplex offline``: what the agent says to a recording, without a clock."""
+"""``livekit-personaplex offline``: what agents say to recordings, without a clock."""
 
 import argparse
-import json
-import secrets
 from pathlib import Path
 
-import soundfile
-from safetensors.numpy import save_file
-from tqdm import tqdm
-
-from livekit_personaplex.audio import SAMPLE_RATE_HZ, float_to_pcm16, split_frames
-from livekit_personaplex.engine.offline import OfflineConversation, converse
 from livekit_personaplex.errors import ConfigError
-from livekit_personaplex.model.audio_file import read_recording
-from livekit_personaplex.sampling import MAX_SEED, Sampling
-from livekit_personaplex.settings import DTYPES, EngineSettings
+from livekit_personaplex.offline.outputs import STAGES
+from livekit_personaplex.offline.results import LAYOUTS
+from livekit_personaplex.settings import DTYPES
 
 DESCRIPTION = """\
-Hold one conversation with a recording as the caller: the same steps as in a call, without a clock.
+Hold conversations with recordings as the caller: the same steps as in a call, without a clock.
+WAV, FLAC, OGG (Vorbis and Opus) and MP3 are read, at any rate.
 
 Alignment: the output has as many samples as the input at 24 kHz, and frame n of it (80 ms, 1,920
 samples) is the model's frame n: decided from the input's frames 0 to n-1, so that in a call it is
 ready to be heard when frame n of the input begins. The last input frame is heard by nobody.
-"""
 
-_MAX_INPUT_S = 4 * 3600.0
-"""Longest recording taken: it is read whole."""
+One recording: --input, and what to write of it.
+
+Many recordings: --inputs, a folder, a .txt with a path on each line, or a .jsonl with an object on
+each line: input, and if wanted name, voice, persona, seed, greedy, text_temperature, text_top_k,
+audio_temperature, audio_top_k. They run side by side in --slots as one batch, as many as fit a GPU,
+one on a CPU unless told otherwise (there, four take a third of the time). Tokens are those of one
+recording at a time with the same seed; only where two tokens are equally likely to the last bit
+may another size of the batch decide otherwise. Outputs are NAME.wav (agent), NAME.json (its words
+with their times) and what is asked for; what is there already is skipped, so that the same command
+takes up a run that was ended. What became of each is in report.jsonl; the exit code is 1 when one
+failed.
+
+Stages: "talker" gives codes (NAME.safetensors) and words, "code2wav" makes audio of a folder or
+list of such files, later or elsewhere; it needs only the codec of the model.
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,72 +39,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
     add("--model", metavar="DIR", help="model folder, or hub id (default: PERSONAPLEX_MODEL)")
-    add("--input", metavar="WAV", type=Path, required=True, help="the caller; any rate and width")
-    add("--output", metavar="WAV", type=Path, help="the agent, 24 kHz mono 16 bit")
-    add("--text", metavar="JSON", type=Path, help="the agent's words with their times")
-    add("--tokens", metavar="FILE", type=Path, help="safetensors: tokens int64 [9, frames]")
-    add("--voice", metavar="NAME|FILE", required=True, help="of the model, or a .wav or .pt")
+    add("--voice", metavar="NAME|FILE", help="of the model, or a .wav or .pt")
     add("--persona", metavar="TEXT", default="", help="who the agent is (default: nobody)")
     add("--greedy", action="store_true", help="take the likeliest token always")
     add("--seed", metavar="N", type=int, help="one seed, one conversation (default: random)")
     add("--device", metavar="DEVICE", help="cuda, cuda:N for one of several GPUs, or cpu")
     add("--dtype", choices=DTYPES, help="default: bfloat16 on cuda, float32 on cpu")
+    add(
+        "--layout",
+        choices=LAYOUTS,
+        default="mono",
+        help="of the audio: the agent alone, or a stereo file with the caller on the other side",
+    )
+    one = parser.add_argument_group("one recording").add_argument
+    one("--input", metavar="FILE", type=Path, help="the caller")
+    one("--output", metavar="WAV", type=Path, help="the agent, 24 kHz 16 bit")
+    one("--text", metavar="JSON", type=Path, help="the agent's words with their times")
+    one("--captions", metavar="VTT", type=Path, help="the agent's words as WebVTT captions")
+    one("--tokens", metavar="FILE", type=Path, help="safetensors: tokens int64 [9, frames]")
+    many = parser.add_argument_group("many recordings").add_argument
+    many("--inputs", metavar="PATH", type=Path, help="folder, .txt or .jsonl")
+    many("--output-dir", metavar="DIR", type=Path, help="where outputs go; made if missing")
+    many("--stage", choices=STAGES, default="both", help="default: both")
+    many("--slots", metavar="N", type=int, help="conversations at a time")
+    many("--with-captions", action="store_true", help="also NAME.vtt, WebVTT captions")
+    many("--with-codes", action="store_true", help="also NAME.safetensors, the codes")
+    many("--report", metavar="JSONL", type=Path, help="default: report.jsonl in the output folder")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Hold one conversation and write what was asked for."""
-    from livekit_personaplex.engine.core import EngineCore  # brings torch: not for --help
-    from livekit_personaplex.engine.voice_file import prepare_prompt
+    """Hold one conversation or many; gives the exit code."""
+    if (arguments.input is None) == (arguments.inputs is None):
+        raise ConfigError("expected --input for one recording or --inputs for many, and not both")
+    if arguments.inputs is None:
+        from livekit_personaplex.cli.offline_one import run_one  # brings torch: not for --help
 
-    _check_outputs(arguments)
-    seed = secrets.randbelow(MAX_SEED) if arguments.seed is None else arguments.seed
-    sampling = Sampling(greedy=arguments.greedy, seed=seed)
-    name = str(arguments.input)
-    samples = float_to_pcm16(read_recording(arguments.input, name=name, max_s=_MAX_INPUT_S))
-    settings = EngineSettings.from_env(
-        model=arguments.model, device=arguments.device, dtype=arguments.dtype, slots=1
-    )
-    core = EngineCore.load(settings)
-    plan = prepare_prompt(core, arguments.voice, arguments.persona)
-    frames = split_frames(samples)
-    with tqdm(total=len(frames), unit=" frames", desc="conversation") as progress:
-        said = converse(core, plan, sampling, frames, on_frame=progress.update)
-    if arguments.output is not None:
-        soundfile.write(
-            arguments.output,
-            said.pcm[: len(samples)],
-            SAMPLE_RATE_HZ,
-            subtype="PCM_16",
-            format="WAV",
-        )
-    if arguments.text is not None:
-        arguments.text.write_text(_describe(said, arguments, seed), encoding="utf-8")
-    if arguments.tokens is not None:
-        save_file({"tokens": said.tokens}, arguments.tokens)
-    return 0
+        return run_one(arguments)
+    from livekit_personaplex.cli.offline_many import run_many
 
-
-def _check_outputs(arguments: argparse.Namespace) -> None:
-    """Find out now rather than after the conversation that its results cannot be kept."""
-    outputs = [arguments.output, arguments.text, arguments.tokens]
-    wanted: list[Path] = [path for path in outputs if path is not None]
-    if not wanted:
-        raise ConfigError("nothing to write: give one of --output, --text and --tokens, or all")
-    for path in wanted:
-        if not path.parent.is_dir():
-            raise ConfigError(f"expected a folder at {path.parent} to write {path.name} into")
-        if path.is_dir():
-            raise ConfigError(f"expected a file to write, {path} is a folder")
-
-
-def _describe(said: OfflineConversation, arguments: argparse.Namespace, seed: int) -> str:
-    pieces = [{"start_ms": start_ms, "text": text} for start_ms, text in said.timed_texts()]
-    content = {
-        "text": said.text,
-        "pieces": pieces,
-        "voice": arguments.voice,
-        "persona": arguments.persona,
-        "greedy": arguments.greedy,
-        "seed": seed,
-    }
-    return json.dumps(content, ensure_ascii=False, indent=1) + "\n"
+    return run_many(arguments)

@@ -5,13 +5,13 @@ user frames 0 to n-1 and gives agent frame n.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from livekit_personaplex.audio import FRAME_MS
-from livekit_personaplex.engine.core_protocol import Core
+from livekit_personaplex.engine.core_protocol import AgentStep, Core, TextDecoder
 from livekit_personaplex.model.prompt import PromptPlan
 from livekit_personaplex.sampling import Sampling
 
@@ -42,6 +42,43 @@ class OfflineConversation:
         return [(index * FRAME_MS, text) for index, text in enumerate(self.texts) if text]
 
 
+@dataclass(slots=True)
+class Dialogue:
+    """A conversation on its way: what its caller says next, and what its agent has said.
+
+    Attributes:
+        frames: User frames, ``[1920]`` each, at least one; the last one is heard by nobody.
+        decoder: Of the agent's words.
+        steps: What the agent has said.
+        texts: In words.
+    """
+
+    frames: Sequence[NDArray[np.int16]]
+    decoder: TextDecoder
+    steps: list[AgentStep] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every frame has its answer."""
+        return len(self.steps) == len(self.frames)
+
+    def next_heard(self) -> NDArray[np.int16] | None:
+        """Give the user frame that goes into the next step; None for the first."""
+        return self.frames[len(self.steps) - 1] if self.steps else None
+
+    def take(self, step: AgentStep) -> None:
+        """Keep what a step said."""
+        self.steps.append(step)
+        self.texts.append(self.decoder.push(int(step.tokens[0])))
+
+    def result(self) -> OfflineConversation:
+        """Put together what the agent has said."""
+        tokens = np.stack([step.tokens for step in self.steps], axis=1)
+        pcm = np.concatenate([step.pcm for step in self.steps])
+        return OfflineConversation(tokens, pcm, tuple(self.texts))
+
+
 def converse(
     core: Core,
     plan: PromptPlan,
@@ -59,19 +96,15 @@ def converse(
         frames: User frames, ``[1920]`` each; the last one is heard by nobody.
         on_frame: Called after every frame.
     """
+    dialogue = Dialogue(frames, core.text_decoder())
     core.open(_SLOT, plan, sampling)
     try:
         while _SLOT not in core.tick({}).opened:
             pass
-        decoder = core.text_decoder()
-        tokens, pcm, texts = [], [], []
-        for index in range(len(frames)):
-            heard = frames[index - 1] if index else None
-            (step,) = core.tick({_SLOT: heard}).steps
-            tokens.append(step.tokens)
-            pcm.append(step.pcm)
-            texts.append(decoder.push(int(step.tokens[0])))
+        while not dialogue.is_done:
+            (step,) = core.tick({_SLOT: dialogue.next_heard()}).steps
+            dialogue.take(step)
             on_frame()
     finally:
         core.close(_SLOT)
-    return OfflineConversation(np.stack(tokens, axis=1), np.concatenate(pcm), tuple(texts))
+    return dialogue.result()

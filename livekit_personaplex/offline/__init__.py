@@ -1,0 +1,1 @@
+"""Work on recordings, without a clock: many conversations, or stages of them."""
