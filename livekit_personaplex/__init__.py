@@ -22,14 +22,21 @@ if TYPE_CHECKING:
         SessionClosedError,
     )
     from livekit_personaplex.plugin import (
+        AgentSilentEvent,
+        AgentSpeakingEvent,
+        CallerUnheardEvent,
         PersonaPlexModel,
         PersonaPlexServer,
         PersonaPlexSession,
         SessionStats,
+        Watchdogs,
     )
     from livekit_personaplex.sampling import Sampling
 
 __all__ = [
+    "AgentSilentEvent",
+    "AgentSpeakingEvent",
+    "CallerUnheardEvent",
     "CapacityError",
     "CheckpointError",
     "ConfigError",
@@ -44,10 +51,20 @@ __all__ = [
     "Sampling",
     "SessionClosedError",
     "SessionStats",
+    "Watchdogs",
     "__version__",
 ]
 
-_PLUGIN_NAMES = ("PersonaPlexModel", "PersonaPlexServer", "PersonaPlexSession", "SessionStats")
+_PLUGIN_NAMES = (
+    "AgentSilentEvent",
+    "AgentSpeakingEvent",
+    "CallerUnheardEvent",
+    "PersonaPlexModel",
+    "PersonaPlexServer",
+    "PersonaPlexSession",
+    "SessionStats",
+    "Watchdogs",
+)
 
 
 def __getattr__(name: str) -> object:

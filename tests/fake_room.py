@@ -1,6 +1,7 @@
 """A caller's ears and mouth for ``AgentSession``: no room, no server."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
@@ -67,7 +68,7 @@ class Loudspeaker(io.AudioOutput):
             self._is_open = True
             self._plays_until_s = now_s
             self.utterances.append(Heard(began_s=now_s))
-            self.on_playback_started(created_at=now_s)
+            self.on_playback_started(created_at=time.time())
         self.utterances[-1].gaps_s += max(0.0, now_s - self._plays_until_s)
         self._plays_until_s = max(self._plays_until_s, now_s) + frame.duration
         self.utterances[-1].duration_s += frame.duration

@@ -8,7 +8,22 @@ from livekit_personaplex.plugin.registration import register
 from livekit_personaplex.plugin.server import PersonaPlexServer
 from livekit_personaplex.plugin.session import PersonaPlexSession
 from livekit_personaplex.plugin.usage import SessionStats
+from livekit_personaplex.plugin.watchdogs import (
+    AgentSilentEvent,
+    AgentSpeakingEvent,
+    CallerUnheardEvent,
+    Watchdogs,
+)
 
-__all__ = ["PersonaPlexModel", "PersonaPlexServer", "PersonaPlexSession", "SessionStats"]
+__all__ = [
+    "AgentSilentEvent",
+    "AgentSpeakingEvent",
+    "CallerUnheardEvent",
+    "PersonaPlexModel",
+    "PersonaPlexServer",
+    "PersonaPlexSession",
+    "SessionStats",
+    "Watchdogs",
+]
 
 register()
