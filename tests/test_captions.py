@@ -4,17 +4,25 @@ import asyncio
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
+from livekit import rtc
 from livekit.agents import UserInputTranscribedEvent
 from livekit.agents.metrics import STTModelUsage
+from numpy.typing import NDArray
 
 from livekit_personaplex import ConfigError, PersonaPlexModel
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.plugin.captions import RESTART_PAUSES_S
 from tests.fake_engine import FakeEngine, silence, words
+from tests.fake_room import Microphone
 from tests.fake_stt import FakeSTT, Line
+from tests.sphinx_stt import SphinxSTT
 from tests.test_plugin_agent_session import Room, model_of, room_with
 from tests.virtual_time import run_virtual
 
+SPEECH = Path(__file__).parent / "data" / "speech"
 LINES = (
     Line(0.5, "start"),
     Line(0.8, "interim", "Do you"),
@@ -129,6 +137,48 @@ def test_an_stt_that_never_works_is_tried_ever_more_rarely(tmp_path: Path) -> No
                 await asyncio.sleep(sum(RESTART_PAUSES_S) + 5.0)
                 assert recognizer.num_streams == len(RESTART_PAUSES_S) + 1
                 assert room.closes == []
+
+    run_virtual(scenario())
+
+
+class Speaker(Microphone):
+    """Speaks recordings, each after a second of silence."""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        second = np.zeros(SAMPLE_RATE_HZ, dtype=np.int16)
+        pieces = [np.concatenate((second, read_speech(name))) for name in names]
+        self._samples = np.concatenate((*pieces, second, second))
+
+    async def __anext__(self) -> rtc.AudioFrame:
+        silence_frame = await super().__anext__()
+        count = silence_frame.samples_per_channel
+        piece, self._samples = self._samples[:count], self._samples[count:]
+        if len(piece) < count:
+            return silence_frame
+        return rtc.AudioFrame(piece.tobytes(), SAMPLE_RATE_HZ, 1, count)
+
+
+def read_speech(name: str) -> NDArray[np.int16]:
+    samples, rate_hz = soundfile.read(SPEECH / f"{name}.wav", dtype="int16")
+    assert rate_hz == SAMPLE_RATE_HZ
+    return np.asarray(samples)
+
+
+def test_a_recogniser_that_runs_here_reads_what_callers_say(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        script = silence(38) + words("Five.") + silence(60)
+        async with FakeEngine(tmp_path, script=script) as engine:
+            model = model_of(engine, user_stt=SphinxSTT())
+            speaker = Speaker("late_fee", "opening_hours")
+            async with room_with(model, microphone=speaker) as room:
+                told = transcripts_of(room)
+                await asyncio.sleep(10.0)
+                finals = [event.transcript for event in told if event.is_final]
+                assert finals[0] == "how much is the late fee"
+                assert {"hello", "opening", "hours", "today"} <= set(finals[1].split())
+                assert any(event.transcript and not event.is_final for event in told)
+                assert [role for role, _ in history(room)] == ["user", "assistant", "user"]
 
     run_virtual(scenario())
 

@@ -38,7 +38,9 @@ class Room:
 
 
 @contextlib.asynccontextmanager
-async def room_with(model: PersonaPlexModel, agent: Agent | None = None) -> AsyncIterator[Room]:
+async def room_with(
+    model: PersonaPlexModel, agent: Agent | None = None, *, microphone: Microphone | None = None
+) -> AsyncIterator[Room]:
     session = AgentSession[None](
         llm=model,
         turn_handling={"turn_detection": "realtime_llm"},
@@ -49,7 +51,7 @@ async def room_with(model: PersonaPlexModel, agent: Agent | None = None) -> Asyn
     room = Room(
         session,
         agent or Agent(instructions="You are Ann."),
-        Microphone(),
+        microphone or Microphone(),
         Loudspeaker(),
         Captions(),
     )
