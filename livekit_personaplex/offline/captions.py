@@ -44,7 +44,7 @@ def write_webvtt(timed_texts: Sequence[tuple[int, str]]) -> str:
     """Write words as a WebVTT file, in the voice ``Agent``."""
     cues = make_cues(timed_texts)
     blocks = ["WEBVTT\n"]
-    for cue, following in zip(cues, [*cues[1:], None], strict=True):
+    for cue, following in zip(cues, [*cues[1:], None], strict=False):
         end_ms = cue.last_word_ms + READING_MS
         if following is not None:
             end_ms = max(cue.last_word_ms + FRAME_MS, min(end_ms, following.start_ms))

@@ -71,7 +71,7 @@ def _walk(
     folder: Path, suffixes: Collection[str], output_dir: Path
 ) -> list[tuple[str, dict[str, object]]]:
     outputs = output_dir.resolve()
-    is_inside = outputs != folder.resolve()
+    is_inside = folder.resolve() in outputs.parents
     found: list[tuple[str, dict[str, object]]] = []
     for path in sorted(folder.rglob("*")):
         is_hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
