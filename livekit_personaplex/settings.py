@@ -190,6 +190,30 @@ class EngineEndpoint:
         return cls.each_from_env({**os.environ, **{k: v for k, v in given.items() if v}})
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveKitSettings:
+    """Where the LiveKit server is, by LiveKit's own variables; empty what is not set."""
+
+    url: str
+    api_key: str
+    api_secret: str = field(repr=False)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> "LiveKitSettings":
+        """Read LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET; checks nothing."""
+        given = os.environ if environ is None else environ
+        return cls(
+            url=given.get("LIVEKIT_URL", ""),
+            api_key=given.get("LIVEKIT_API_KEY", ""),
+            api_secret=given.get("LIVEKIT_API_SECRET", ""),
+        )
+
+    def missing(self) -> list[str]:
+        """Names of the variables that are not set."""
+        values = {"URL": self.url, "API_KEY": self.api_key, "API_SECRET": self.api_secret}
+        return [f"LIVEKIT_{name}" for name, value in values.items() if not value]
+
+
 @contextmanager
 def exported_to_jobs(endpoints: Sequence[EngineEndpoint]) -> Iterator[None]:
     """Name engines in this process's own environment, which LiveKit's job processes inherit.

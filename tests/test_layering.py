@@ -25,10 +25,13 @@ MAY_USE = {
     "settings": {"wire"},
     "plugin": {"plugin", "wire"},
     "demo": {"demo", "wire"},
+    "web": {"web", "demo", "plugin", "wire"},
     "gst": {"gst", "wire"},
     "bench": {"bench", "engine", "model", "layers", "kernels", "wire"},
+    "doctor": {"doctor", "engine", "model", "kernels", "wire"},
     "offline": {"offline", "engine", "model", "layers", "kernels"},
-    "cli": {"cli", "demo", "bench", "offline"} | {"engine", "model", "kernels", "wire"},
+    "cli": {"cli", "web", "demo", "doctor", "bench", "offline"}
+    | {"engine", "model", "kernels", "wire"},
 }
 """Rooms and what they may use beside the shared modules: the plugin and the demo stand on the wire;
 across the process border the engine stands on model, layers and kernels."""
@@ -41,6 +44,7 @@ FORBIDDEN = {
     "wire": {"livekit", "torch", "transformers"},
     "plugin": {"torch", "transformers"},
     "demo": {"torch", "transformers"},
+    "web": {"torch", "transformers"},
     "gst": {"livekit", "torch", "transformers"},
     "offline": {"livekit", "aiohttp"},
 } | {name: {"livekit", "torch", "transformers"} for name in SHARED}

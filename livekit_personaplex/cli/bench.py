@@ -37,9 +37,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add = parser.add_argument
-    add("what", choices=("ticks", "open", "paced", "drift", "start", "tune"))
-    add("--model", default="random:7b", help="folder, hub id, or random:7b")
-    add("--device", choices=DEVICES, default="cuda")
+    add("what", choices=("ticks", "open", "paced", "drift", "start", "tune"), help="see above")
+    add("--model", metavar="NAME", default="random:7b", help="folder, hub id, or random:7b")
+    add("--device", choices=DEVICES, default="cuda", help="default: cuda")
     add("--json", type=Path, metavar="FILE", help="also write the JSON document there")
     add(
         "--engines",
@@ -47,17 +47,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SLOTS:CALLS:KV,...",
         help="ticks, open: engines to measure, in this order",
     )
-    add("--ticks", type=int, default=300, help="ticks: how many are timed for each engine")
-    add("--openings", type=int, default=10, help="open: how many calls are opened")
+    add("--ticks", metavar="N", type=int, default=300, help="ticks: timed for each engine (300)")
+    add("--openings", metavar="N", type=int, default=10, help="open: calls opened (10)")
     add("--engine", metavar="ADDRESS", help="paced: the running engine")
-    add("--callers", type=int, default=64, help="paced: how many talk at a time")
-    add("--duration-s", type=float, default=60.0, help="paced: for how long")
-    add("--mean-call-s", type=float, help="paced: callers come and go after about this long")
-    add("--jitter-ms", type=float, default=20.0, help="paced: frames are late by up to this much")
-    add("--steps", type=int, default=100, help="drift: steps compared")
-    add("--folder", type=Path, help="start: a checkpoint is written there and loaded")
-    add("--tokenizer", type=Path, help="start: a SentencePiece model to put beside it")
-    add("--slots", type=int, help="start: slots of the engine")
+    add("--callers", metavar="N", type=int, default=64, help="paced: who talk at a time (64)")
+    add("--duration-s", metavar="S", type=float, default=60.0, help="paced: for how long (60)")
+    add("--mean-call-s", metavar="S", type=float, help="paced: callers leave after about so long")
+    add(
+        "--jitter-ms", metavar="MS", type=float, default=20.0, help="paced: lateness of frames (20)"
+    )
+    add("--steps", metavar="N", type=int, default=100, help="drift: steps compared (100)")
+    add(
+        "--folder", metavar="DIR", type=Path, help="start: a checkpoint is written and loaded there"
+    )
+    add("--tokenizer", metavar="FILE", type=Path, help="start: a SentencePiece model beside it")
+    add("--slots", metavar="N", type=int, help="start: slots of the engine")
 
 
 def run(arguments: argparse.Namespace) -> int:

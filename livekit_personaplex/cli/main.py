@@ -35,6 +35,8 @@ COMMANDS = (
     Command("serve", "run an engine that calls connect to", "livekit_personaplex.cli.serve"),
     Command("offline", "talk to the model with a recording", "livekit_personaplex.cli.offline"),
     Command("bench", "measure an engine", "livekit_personaplex.cli.bench"),
+    Command("doctor", "say what is missing on this machine", "livekit_personaplex.cli.doctor"),
+    Command("download-files", "fetch the model's files", "livekit_personaplex.cli.download_files"),
     Command("demo", "hold one call on this machine", "livekit_personaplex.cli.demo"),
 )
 
@@ -61,13 +63,22 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _make_parser() -> tuple[argparse.ArgumentParser, list[tuple[Command, argparse.ArgumentParser]]]:
     parser = argparse.ArgumentParser(
         prog=PROGRAM,
+        usage=f"{PROGRAM} [-h] [--version] COMMAND ...",
         description="NVIDIA PersonaPlex, a full-duplex speech model, in LiveKit calls.",
+        epilog=f"{PROGRAM} COMMAND --help says more about a command.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
-    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    return parser, [
-        (command, subparsers.add_parser(command.name, help=command.help)) for command in COMMANDS
-    ]
+    width = max(len(command.name) for command in COMMANDS) + 2
+    subparsers = parser.add_subparsers(
+        prog=PROGRAM,
+        title="commands",
+        description="\n".join(f"{command.name:<{width}}{command.help}" for command in COMMANDS),
+        help=argparse.SUPPRESS,
+        metavar="COMMAND",
+        required=True,
+    )
+    return parser, [(command, subparsers.add_parser(command.name)) for command in COMMANDS]
 
 
 def _run(module: CommandModule, arguments: argparse.Namespace) -> int:

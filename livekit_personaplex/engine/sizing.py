@@ -8,13 +8,13 @@ from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.kernels.kv_rings import bytes_per_slot
 from livekit_personaplex.model.config import PersonaPlexConfig
 
-_GPU_PROMPT_ROWS = 128
+GPU_PROMPT_ROWS = 128
 """A voice of 51 steps, silences and a persona of 60 tokens are one batch of a GPU."""
 _CPU_PROMPT_ROWS = 16
 """A CPU pays for every row: few at a time keep the calls beside an opening in time."""
 _CODEC_SLOT_BYTES = 24 << 20
 """State of Mimi for one slot and its share of what a tick computes with, rounded up."""
-_RESERVE_BYTES = 2 << 30
+RESERVE_BYTES = 2 << 30
 """Left free on a GPU for recordings of the stages and for libraries' workspaces."""
 
 
@@ -57,20 +57,25 @@ def choose_sizes(
         ConfigError: They do not fit; the message says what would.
     """
     is_gpu = device.type == "cuda"
-    prompt_rows = _GPU_PROMPT_ROWS if is_gpu else _CPU_PROMPT_ROWS
+    prompt_rows = GPU_PROMPT_ROWS if is_gpu else _CPU_PROMPT_ROWS
+    slot_bytes = bytes_of_slot(config, kv_dtype=kv_dtype, prompt_rows=prompt_rows)
+    if is_gpu:
+        free_bytes = torch.cuda.mem_get_info(device)[0] - RESERVE_BYTES
+        num_slots = _fit_slots(num_slots, slot_bytes=slot_bytes, free_bytes=free_bytes)
+    slots = num_slots or 1
+    return EngineSizes(slots, slots if is_gpu else 1, prompt_rows, kv_dtype, slot_bytes)
+
+
+def bytes_of_slot(config: PersonaPlexConfig, *, kv_dtype: torch.dtype, prompt_rows: int) -> int:
+    """Memory of one slot: its window of keys and values, and its share of the codec's state."""
     temporal = config.temporal_config
-    slot_bytes = _CODEC_SLOT_BYTES + bytes_per_slot(
+    return _CODEC_SLOT_BYTES + bytes_per_slot(
         layers=temporal.num_hidden_layers,
         heads=temporal.num_attention_heads,
         head_dim=temporal.head_dim,
         capacity=temporal.context + prompt_rows,
         dtype=kv_dtype,
     )
-    if is_gpu:
-        free_bytes = torch.cuda.mem_get_info(device)[0] - _RESERVE_BYTES
-        num_slots = _fit_slots(num_slots, slot_bytes=slot_bytes, free_bytes=free_bytes)
-    slots = num_slots or 1
-    return EngineSizes(slots, slots if is_gpu else 1, prompt_rows, kv_dtype, slot_bytes)
 
 
 def _fit_slots(wanted: int | None, *, slot_bytes: int, free_bytes: int) -> int:

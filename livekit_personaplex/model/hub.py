@@ -5,11 +5,15 @@ that says what to do.
 """
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from livekit_personaplex.errors import CheckpointError
-from livekit_personaplex.model.config import CONFIG_NAME, load_config
+from livekit_personaplex.model.config import CONFIG_NAME, PersonaPlexConfig, load_config
+
+_Answer = TypeVar("_Answer")
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_URL = "https://huggingface.co"
@@ -28,32 +32,84 @@ def resolve_model(source: str) -> Path:
     folder = Path(source).expanduser()
     if source and folder.is_dir():
         return folder
+    _check_hub_id(source)
+    return _download(source)
+
+
+def find_files(source: str) -> dict[str, Path | None]:
+    """Say where each file of a model is on this machine, None where it is missing. Asks nobody.
+
+    Args:
+        source: A folder or a hub id.
+
+    Raises:
+        CheckpointError: It is neither.
+        ConfigError: The model's ``config.json`` cannot be used.
+    """
+    folder = Path(source).expanduser()
+    if source and folder.is_dir():
+        return {name: _existing(folder / name) for name in _file_names(load_config(folder))}
+    _check_hub_id(source)
+    from huggingface_hub import try_to_load_from_cache
+
+    def cached(name: str) -> Path | None:
+        found = try_to_load_from_cache(source, name)
+        return Path(found) if isinstance(found, str) else None
+
+    config_path = cached(CONFIG_NAME)
+    config = PersonaPlexConfig() if config_path is None else load_config(config_path.parent)
+    return {CONFIG_NAME: config_path} | {name: cached(name) for name in _file_names(config)}
+
+
+def check_access(repo_id: str) -> None:
+    """Ask the hub whether it would give a model's weights out; downloads nothing. Blocks.
+
+    Raises:
+        CheckpointError: It would not; the sentence is that of a failed download.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+    _check_hub_id(repo_id)
+    filename = PersonaPlexConfig().model_name
+    _ask_hub(repo_id, filename, lambda: get_hf_file_metadata(hf_hub_url(repo_id, filename)))
+
+
+def _check_hub_id(source: str) -> None:
     if not _HUB_ID.fullmatch(source):
         raise CheckpointError(
             f"expected a model folder or a hub id like nvidia/personaplex-7b-v1, got {source!r}, "
             "which is neither; check the path"
         )
-    return _download(source)
+
+
+def _file_names(config: PersonaPlexConfig) -> tuple[str, ...]:
+    return config.tokenizer_name, config.voices_name, config.mimi_name, config.model_name
+
+
+def _existing(path: Path) -> Path | None:
+    return path if path.is_file() else None
 
 
 def _download(repo_id: str) -> Path:
     from huggingface_hub import hf_hub_download
+
+    config_path = Path(
+        _ask_hub(repo_id, CONFIG_NAME, lambda: hf_hub_download(repo_id, CONFIG_NAME))
+    )
+    revision = config_path.parent.name
+    for name in _file_names(load_config(config_path.parent)):
+        _ask_hub(repo_id, name, partial(hf_hub_download, repo_id, name, revision=revision))
+    return config_path.parent
+
+
+def _ask_hub(repo_id: str, filename: str, ask: Callable[[], _Answer]) -> _Answer:
+    """Ask the hub about one file; turns each way of failing into one sentence."""
     from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, LocalEntryNotFoundError
 
     # Among its bases is the error of the HTTP library, which differs by hub version.
     network_errors: tuple[Any, ...] = (*HfHubHTTPError.__bases__, OSError)
-    filename = CONFIG_NAME
     try:
-        config_path = Path(hf_hub_download(repo_id, filename))
-        config = load_config(config_path.parent)
-        revision = config_path.parent.name
-        for filename in (
-            config.tokenizer_name,
-            config.voices_name,
-            config.mimi_name,
-            config.model_name,
-        ):
-            hf_hub_download(repo_id, filename, revision=revision)
+        return ask()
     except LocalEntryNotFoundError as error:
         raise CheckpointError(_offline_message(repo_id, filename)) from error
     except EntryNotFoundError as error:
@@ -62,7 +118,6 @@ def _download(repo_id: str) -> Path:
         ) from error
     except network_errors as error:
         raise CheckpointError(_refusal_message(repo_id, filename, error)) from error
-    return config_path.parent
 
 
 def _refusal_message(repo_id: str, filename: str, error: BaseException) -> str:
