@@ -43,15 +43,17 @@ class StartFigures:
         return asdict(self)
 
 
-def write_random_checkpoint(folder: Path, tokenizer: Path, *, device: torch.device) -> None:
-    """Write a full-size checkpoint of random weights in the real one's layout.
+def write_random_checkpoint(
+    folder: Path, tokenizer: Path, *, device: torch.device, config: PersonaPlexConfig
+) -> None:
+    """Write a checkpoint of random weights in the real one's layout.
 
     Args:
         folder: Where; made if it is missing.
         tokenizer: Any SentencePiece model, copied.
         device: Where tensors are drawn.
+        config: Sizes.
     """
-    config = PersonaPlexConfig()
     folder.mkdir(parents=True, exist_ok=True)
     config.save_pretrained(folder)
     layers = config.temporal_config.num_hidden_layers
@@ -63,10 +65,11 @@ def write_random_checkpoint(folder: Path, tokenizer: Path, *, device: torch.devi
     voices = folder / "voices"
     voices.mkdir(exist_ok=True)
     width, rows = config.temporal_config.hidden_size, len(config.delays)
+    highest = min(config.text_vocab_size, config.audio_vocab_size)
     torch.save(
         {
             "embeddings": torch.randn(VOICE_STEPS, 1, 1, width).to(torch.bfloat16),
-            "cache": torch.randint(4, config.audio_vocab_size, (1, rows, 4)),
+            "cache": torch.randint(4, highest, (1, rows, 4)),
         },
         voices / "RANDOM0.pt",
     )

@@ -150,11 +150,15 @@ def _start(arguments: argparse.Namespace) -> Iterable[Mapping[str, object]]:
     import torch
 
     from livekit_personaplex.bench.start import measure_start, write_random_checkpoint
+    from livekit_personaplex.model.config import PersonaPlexConfig
 
     if arguments.folder is None or arguments.tokenizer is None:
         raise ConfigError("bench start needs --folder DIR and --tokenizer FILE")
     write_random_checkpoint(
-        arguments.folder, arguments.tokenizer, device=torch.device(arguments.device)
+        arguments.folder,
+        arguments.tokenizer,
+        device=torch.device(arguments.device),
+        config=PersonaPlexConfig(),
     )
     settings = EngineSettings(
         model=str(arguments.folder),
