@@ -233,6 +233,20 @@ def test_talking_to_a_model_that_nobody_armed_is_warned_about_once(
     ]
 
 
+def test_a_model_that_waits_for_somebody_to_answer_is_not_warned_about(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        async with FakeEngine(tmp_path) as engine:
+            call = await Call(model_of(engine, auto_arm=False)).open()
+            call.session.expect_arm()
+            await call.talk(25.0)
+            await call.session.aclose()
+
+    run_virtual(scenario())
+    assert not [record for record in caplog.records if "not armed" in record.message]
+
+
 def test_a_word_goes_out_just_before_its_frame_and_with_its_time(tmp_path: Path) -> None:
     script = silence(3) + words("Good morning dear caller")
 

@@ -134,6 +134,8 @@ class PersonaPlexModel(llm.DuplexModel):
             False: nobody joined or answered in time, or the session was closed; then nothing was
             armed.
         """
+        for waiting in self._sessions:
+            waiting.expect_arm()
         is_heard = await wait_until_heard(session, timeout_s=timeout_s)
         if is_heard:
             self.arm()

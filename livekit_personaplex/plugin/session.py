@@ -7,6 +7,7 @@ event; its audio stream never just stops.
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterable, Callable
 from typing import Literal
 
@@ -101,11 +102,16 @@ class PersonaPlexSession(llm.DuplexSession[SessionEvents]):
         if self._conversation is not None:
             self._conversation.begin()
 
+    def expect_arm(self) -> None:
+        """Know that `arm` will come, when somebody answers: audio until then is no mistake."""
+        self._unarmed_s = math.inf
+
     def say_text(self, text: str) -> "asyncio.Future[bool]":
         """Let the agent say words, in the model's own voice and at its pace.
 
         It says them as soon as it has finished the word it is at, and none else until they are
-        said; then it is free again. The caller is heard all the time.
+        said; then it is free again. The caller is heard all the time. An agent that waits for the
+        caller's first word waits no longer.
 
         Args:
             text: Up to 4,096 bytes of UTF-8.
@@ -123,7 +129,9 @@ class PersonaPlexSession(llm.DuplexSession[SessionEvents]):
             raise ConfigError(
                 "say_text() needs words; generate_reply() lets the agent find its own"
             )
-        return self._opened.engine.say(text)
+        engine = self._opened.engine
+        self._attending.stop_waiting()
+        return engine.say(text)
 
     def stop_saying(self) -> None:
         """Take back the words that are given and not said yet, the greeting's too.
@@ -228,7 +236,9 @@ class PersonaPlexSession(llm.DuplexSession[SessionEvents]):
                 "Agent(instructions=...), how it should greet in PersonaPlexModel(greeting=...)"
             )
         try:
-            self._opened.engine.say("")
+            engine = self._opened.engine
+            self._attending.stop_waiting()
+            engine.say("")
         except PersonaPlexError as error:
             raise llm.RealtimeError(str(error)) from error
 
