@@ -152,6 +152,20 @@ def test_a_caller_who_says_nothing_is_spoken_to_after_a_while(tmp_path: Path) ->
     run_virtual(scenario())
 
 
+def test_words_given_to_an_agent_that_waits_for_the_caller_are_said(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with FakeEngine(tmp_path) as engine:
+            model = model_of(engine, first_speaker="caller", greeting="Hello.")
+            async with room_with(model) as room:
+                await asyncio.sleep(2.0)
+                assert engine.last.is_held
+                assert await duplex(room).say_text("Sorry, one moment.")
+                await asyncio.sleep(1.5)
+                assert room.messages == ["Hello. Sorry, one moment."]
+
+    run_virtual(scenario())
+
+
 def test_job_metadata_may_ask_for_a_greeting(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with FakeEngine(tmp_path) as engine:

@@ -83,6 +83,11 @@ class Attendants:
         if is_speaking and self._captions is not None:
             self._captions.note_speech()
 
+    def stop_waiting(self) -> None:
+        """The agent shall speak now, whether or not the caller has. Idempotent."""
+        if self._first_word is not None:
+            self._first_word.finish()
+
     def note_agent(self, frame: llm.DuplexAudioFrame) -> None:
         """The agent gives a frame, of speech or of silence."""
         is_speech = bool(frame.frame.userdata[SPEECH_TAG])

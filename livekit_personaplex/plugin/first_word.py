@@ -31,15 +31,16 @@ class FirstWord:
         """Another frame, 80 ms, has been given to the model."""
         self._frames_left -= 1
         if self._frames_left <= 0 and not self._is_speaking:
-            self._finish()
+            self.finish()
 
     def tell_speech(self, is_speaking: bool) -> None:
         """The caller begins to speak, or stops."""
         self._is_speaking = is_speaking
         if is_speaking != self._has_greeting:
-            self._finish()
+            self.finish()
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Wait no longer. Idempotent."""
         if not self._is_over:
             self._is_over = True
             self._let_go()

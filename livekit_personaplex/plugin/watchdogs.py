@@ -101,7 +101,8 @@ class Watch:
         if has_sound:
             self._unheard.end()
         if (unheard_s := self._unheard.go_on(now_s)) is not None:
-            self._tell(CallerUnheardEvent(unheard_s, self._reason(now_s - unheard_s)))
+            # what came just before belongs to the last sound that was heard
+            self._tell(CallerUnheardEvent(unheard_s, self._reason(now_s - unheard_s / 2)))
 
     def note_agent(self, *, is_speech: bool, now_s: float) -> None:
         """The agent has spoken a frame, or been silent for one."""
