@@ -32,6 +32,10 @@ class Microphone:
         self._pending = np.concatenate([self._pending, samples])
         self._spoken.clear()
 
+    def hush(self) -> None:
+        """Leave unsaid what has not been said yet."""
+        self._pending = self._pending[:0]
+
     async def said(self) -> None:
         """Wait until everything asked for has been said."""
         await self._spoken.wait()
