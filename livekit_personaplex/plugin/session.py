@@ -157,7 +157,8 @@ class PersonaPlexSession(llm.DuplexSession[SessionEvents]):
         """Take the caller's audio: any rate, channels and length. Never raises, never blocks."""
         if self._conversation is None:
             return
-        will_be_armed = self._is_armed or self._options.auto_arm
+        is_expected = math.isinf(self._unarmed_s)
+        will_be_armed = self._is_armed or self._options.auto_arm or is_expected
         self._attending.note_pushed(frame, is_armed=will_be_armed)
         if not self._is_armed:
             if not self._options.auto_arm:
