@@ -9,12 +9,19 @@ PYTHON := .venv/bin/python
 READY := .venv/.ready
 LIVEKIT_VERSION := v1.13.5
 LIVEKIT_SERVER := $(shell command -v livekit-server || echo .tools/livekit-server)
+LIVEKIT_CLIENT_VERSION := 2.23.0
+AXE_VERSION := 4.14.1
+NPM_INSTALL := npm install --prefix .tools/npm --no-save --no-audit --no-fund --ignore-scripts --loglevel error
+LIVEKIT_CLIENT := livekit_personaplex/web/static/vendor/livekit-client.esm.mjs
+AXE := .tools/npm/node_modules/axe-core/axe.min.js
+TEST_PACKAGES := chromium
 ARGS ?=
 
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo web test test-packages check format bench clean
 
 help:
 	@echo "make demo     one call with a recorded question (ARGS='--help' lists what can be changed)"
+	@echo "make web      the library of the page to talk on (needs npm)"
 	@echo "make test     lint, types and every test, real rooms included"
 	@echo "make check    lint and types only"
 	@echo "make format   format the code"
@@ -24,10 +31,28 @@ help:
 setup: $(READY)
 
 demo: $(READY) $(LIVEKIT_SERVER)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web; fi
 	@.venv/bin/livekit-personaplex demo $(ARGS)
 
-test: check $(LIVEKIT_SERVER)
+web: $(LIVEKIT_CLIENT)
+	@:
+
+test: check $(LIVEKIT_SERVER) test-packages
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(LIVEKIT_CLIENT) $(AXE); \
+	    else echo "npm is not on PATH: tests of the page are skipped" >&2; fi
 	@$(PYTHON) -m pytest $(ARGS)
+
+# What tests need of the system; those that find it missing are skipped and say so.
+test-packages:
+	@missing=; \
+	for name in $(TEST_PACKAGES); do dpkg -s $$name >/dev/null 2>&1 || missing="$$missing $$name"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq; \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing; \
+	else \
+	    echo "not installed:$$missing; some tests are skipped without (apt-get install$$missing)" >&2; \
+	fi
 
 check: $(READY)
 	@.venv/bin/ruff check .
@@ -42,7 +67,7 @@ bench: $(READY) $(LIVEKIT_SERVER)
 	@$(PYTHON) -m tests.benchmarks.room_latency $(ARGS)
 
 clean:
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache demo-output
+	rm -rf .venv .tools $(dir $(LIVEKIT_CLIENT)) .mypy_cache .ruff_cache .pytest_cache demo-output
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # uv where it works; otherwise the first Python that fits, its venv and a pip that knows groups.
@@ -68,3 +93,14 @@ $(READY): pyproject.toml
 	@echo "building livekit-server $(LIVEKIT_VERSION) into .tools (2 to 3 minutes, once)"
 	@GOBIN=$(CURDIR)/.tools go install github.com/livekit/livekit-server/cmd/server@$(LIVEKIT_VERSION)
 	@mv .tools/server $@
+
+$(LIVEKIT_CLIENT): Makefile
+	@command -v npm >/dev/null || { echo "npm is needed to install livekit-client for the page, and is not on PATH; install Node.js and try again." >&2; exit 1; }
+	@$(NPM_INSTALL) livekit-client@$(LIVEKIT_CLIENT_VERSION)
+	@mkdir -p $(@D)
+	@cp .tools/npm/node_modules/livekit-client/LICENSE $(@D)/livekit-client.LICENSE
+	@sed '/^\/\/# sourceMappingURL=/d; s/\/\/# sourceMappingURL=.*//' .tools/npm/node_modules/livekit-client/dist/livekit-client.esm.mjs >$@
+
+$(AXE): Makefile
+	@$(NPM_INSTALL) axe-core@$(AXE_VERSION)
+	@touch $@

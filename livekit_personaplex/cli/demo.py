@@ -1,25 +1,30 @@
 """``livekit-personaplex demo``: one whole call on this machine, from server to caller."""
 
 import argparse
+import asyncio
 import logging
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from livekit_personaplex.audio import float_to_pcm16
+from livekit_personaplex.cli.persona_ruler import find_ruler
 from livekit_personaplex.demo.call import Question
-from livekit_personaplex.demo.demonstration import DemoPlan, demonstrate
+from livekit_personaplex.demo.demonstration import DemoPlan, DemoStack, demonstrate
 from livekit_personaplex.demo.display import Display
 from livekit_personaplex.demo.livekit_server import find_livekit_server
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.model.audio_file import read_recording
 from livekit_personaplex.settings import DEVICES, DTYPES
+from livekit_personaplex.web.server import DEFAULT_PORT, PageSetup, check_library, serve_page
 
 DESCRIPTION = """\
 One call on this machine: starts a LiveKit server, an engine and the agent's worker on loopback,
 joins as a caller, asks a recorded question, shows the words of both sides and the latency, and
-keeps what the caller heard. With a person at the keyboard it then stays up for them to join.
+keeps what the caller heard. With a person at the keyboard it then serves a page to talk on, to this
+machine only, until Ctrl-C; --page does so at once, without the recorded call.
 
 For the real model, on a machine with a GPU and with HF_TOKEN set to a token of an account that has
 accepted its licence: --model nvidia/personaplex-7b-v1
@@ -59,14 +64,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seconds", metavar="S", type=float, default=8.0, help="longest time to listen")
     add("--agent", metavar="PY", type=Path, default=_PROJECT / "agent.py", help="agent to run")
     add("--output", metavar="DIR", type=Path, default=Path("demo-output"), help="for the answer")
-    add("--once", action="store_true", help="end after the call even with a person at the keyboard")
+    ends = parser.add_mutually_exclusive_group()
+    ends.add_argument(
+        "--once", action="store_true", help="end after the call even with a person at the keyboard"
+    )
+    ends.add_argument(
+        "--page", action="store_true", help="serve the page at once, whoever is at the keyboard"
+    )
+    add(
+        "--port", metavar="N", type=int, help=f"of the page (default: {DEFAULT_PORT} if it is free)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo. Ctrl-C and SIGTERM end everything that it started."""
     logging.getLogger("livekit").setLevel(logging.CRITICAL)  # says in red what is no fault
     signal.signal(signal.SIGTERM, _interrupt)
-    plan, display = _make_plan(arguments), Display(_write)
+    display = Display(_write)
+    plan = _make_plan(arguments, display)
     display.note(f"model {plan.settings['PERSONAPLEX_MODEL']}")
     if arguments.model is None:
         display.note("  its weights are random, so its speech is noise and its words are jumbled;")
@@ -75,12 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
         demonstrate(plan, display)
     except KeyboardInterrupt:
         display.note("\nended")
-        if not plan.stays:
+        if plan.stay is None:
             raise
     return 0
 
 
-def _make_plan(arguments: argparse.Namespace) -> DemoPlan:
+def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
     if not arguments.agent.is_file():
         raise ConfigError(f"expected an agent to run at {arguments.agent}; give one with --agent")
     model = arguments.model or str(_SMALL_MODEL)
@@ -93,6 +108,9 @@ def _make_plan(arguments: argparse.Namespace) -> DemoPlan:
         "PERSONAPLEX_SLOTS": "2",
         "PERSONAPLEX_ENGINE": "",
     }
+    stays = arguments.page or (sys.stdin.isatty() and not arguments.once)
+    if stays:
+        check_library()
     wanted = {name: getattr(arguments, name) for name in ("voice", "persona", "seed")}
     return DemoPlan(
         livekit_server=find_livekit_server(_PROJECT),
@@ -103,8 +121,31 @@ def _make_plan(arguments: argparse.Namespace) -> DemoPlan:
         answer_s=arguments.seconds,
         output=arguments.output,
         start_timeout_s=_GPU_START_TIMEOUT_S if device == "cuda" else _CPU_START_TIMEOUT_S,
-        stays=sys.stdin.isatty() and not arguments.once,
+        places_call=not arguments.page,
+        stay=partial(_serve_page, arguments, model, display) if stays else None,
     )
+
+
+def _serve_page(
+    arguments: argparse.Namespace, model: str, display: Display, stack: DemoStack
+) -> None:
+    """Serve the page until one of the programs it stands on has ended."""
+    setup = PageSetup(
+        livekit=stack.livekit,
+        engine=stack.engine,
+        voice=arguments.voice,
+        persona=arguments.persona,
+        is_noise=arguments.model is None,
+        ruler=find_ruler(model),
+    )
+
+    def tell(url: str) -> None:
+        display.note(
+            f"\nNow you: open {url}\n(with headphones; for this machine only). Ctrl-C ends "
+            "everything."
+        )
+
+    asyncio.run(serve_page(setup, port=arguments.port, tell=tell, is_up=lambda: stack.is_up))
 
 
 def _read_question(path: Path) -> Question:

@@ -5,6 +5,7 @@ import secrets
 import tempfile
 import time
 import wave
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -14,16 +15,39 @@ from safetensors.numpy import load_file
 
 from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.demo.call import CallOutcome, Question, ask
-from livekit_personaplex.demo.caller import make_token
 from livekit_personaplex.demo.display import Display
 from livekit_personaplex.demo.latency import CallAudio, measure_delays_s
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials, LocalLiveKitServer
 from livekit_personaplex.demo.process import LoggedProcess
-from livekit_personaplex.demo.programs import start_worker, wait_until_registered
+from livekit_personaplex.demo.programs import start_engine, start_worker, wait_until_registered
 from livekit_personaplex.errors import PersonaPlexError
+from livekit_personaplex.settings import EngineEndpoint
+from livekit_personaplex.wire.address import EngineAddress
+from livekit_personaplex.wire.engine_process import READY_PREFIX
 
 _PROGRESS_S = 10.0
 _RECORDING_TIMEOUT_S = 10.0
+_REGISTER_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DemoStack:
+    """What runs after the call, for a person to use.
+
+    Attributes:
+        livekit: The LiveKit server.
+        engine: The engine.
+        programs: Everything that must run for a call.
+    """
+
+    livekit: LiveKitCredentials
+    engine: EngineEndpoint
+    programs: tuple[LoggedProcess, ...]
+
+    @property
+    def is_up(self) -> bool:
+        """Whether all of it runs."""
+        return all(program.returncode is None for program in self.programs)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +63,8 @@ class DemoPlan:
         answer_s: Longest time to listen to the answer.
         output: Folder for the answer.
         start_timeout_s: How long the model may take to load, a download included.
-        stays: Whether to stay up for a person to join.
+        places_call: Whether to place the call with the question.
+        stay: Called last, with everything up, for a person to join; None ends after the call.
     """
 
     livekit_server: Path
@@ -50,56 +75,76 @@ class DemoPlan:
     answer_s: float
     output: Path
     start_timeout_s: float
-    stays: bool
+    places_call: bool = True
+    stay: Callable[[DemoStack], None] | None = None
 
 
 def demonstrate(plan: DemoPlan, display: Display) -> None:
-    """Run the demo; blocks until it is over, with ``stays`` until it is interrupted.
+    """Run the demo; blocks until it is over, with ``stay`` until that returns.
 
     Raises:
         PersonaPlexError: A program did not start, ended, or no agent came; with its last lines.
     """
     with (
-        tempfile.TemporaryDirectory(prefix="personaplex-demo-") as records,
+        tempfile.TemporaryDirectory(prefix="personaplex-demo-") as folder,
         LocalLiveKitServer(plan.livekit_server) as server,
     ):
         display.note(f"livekit-server is up on {server.credentials.url}")
-        settings = {**plan.settings, "PERSONAPLEX_RECORD": records}
-        with start_worker(plan.agent, server.credentials, settings=settings) as worker:
-            _wait_until_ready(worker, plan, display)
-            room = f"demo-{secrets.token_hex(3)}"
-            display.note(f"calling the agent in room {room}")
-            outcome = asyncio.run(
-                ask(
-                    server.credentials,
-                    room=room,
-                    dispatch=plan.dispatch,
-                    question=plan.question,
-                    answer_s=plan.answer_s,
-                    display=display,
-                )
-            )
-            _tell_latency(outcome, plan.question, Path(records), display)
-            _keep_answer(outcome, plan.output, display)
-            if plan.stays:
-                _stay(worker, server.credentials, plan, display)
+        records = Path(folder) / "records"
+        address = EngineAddress.parse(f"unix:{folder}/engine.sock")
+        settings = {**plan.settings, "PERSONAPLEX_RECORD": str(records)}
+        with start_engine(["--listen", str(address)], **settings) as engine:
+            _wait_until_ready(engine, plan, display)
+            settings = {**plan.settings, "PERSONAPLEX_ENGINE": str(address)}
+            with start_worker(plan.agent, server.credentials, settings=settings) as worker:
+                wait_until_registered(worker, timeout_s=_REGISTER_TIMEOUT_S)
+                display.note("the worker takes calls")
+                if plan.places_call:
+                    _place_call(server.credentials, records, plan, display)
+                if plan.stay is not None:
+                    stack = DemoStack(
+                        livekit=server.credentials,
+                        engine=EngineEndpoint(address=address),
+                        programs=(server.process, engine, worker),
+                    )
+                    plan.stay(stack)
+                    _tell_what_ended(stack)
 
 
-def _wait_until_ready(worker: LoggedProcess, plan: DemoPlan, display: Display) -> None:
+def _wait_until_ready(engine: LoggedProcess, plan: DemoPlan, display: Display) -> None:
     begin_s = time.monotonic()
-    display.note("starting the worker and its engine")
+    display.note("starting the engine")
     while True:
         waited_s = time.monotonic() - begin_s
         left_s = plan.start_timeout_s - waited_s
         try:
-            wait_until_registered(worker, timeout_s=min(_PROGRESS_S, left_s))
+            engine.wait_for(f"{READY_PREFIX}unix:", timeout_s=min(_PROGRESS_S, left_s))
         except PersonaPlexError:
-            if worker.returncode is not None or left_s <= _PROGRESS_S:
+            if engine.returncode is not None or left_s <= _PROGRESS_S:
                 raise
             display.note(f"  still loading after {time.monotonic() - begin_s:.0f} s")
         else:
-            display.note(f"worker and engine are ready after {time.monotonic() - begin_s:.1f} s")
+            display.note(f"the engine is ready after {time.monotonic() - begin_s:.1f} s")
             return
+
+
+def _place_call(
+    server: LiveKitCredentials, records: Path, plan: DemoPlan, display: Display
+) -> None:
+    room = f"demo-{secrets.token_hex(3)}"
+    display.note(f"calling the agent in room {room}")
+    outcome = asyncio.run(
+        ask(
+            server,
+            room=room,
+            dispatch=plan.dispatch,
+            question=plan.question,
+            answer_s=plan.answer_s,
+            display=display,
+        )
+    )
+    _tell_latency(outcome, plan.question, records, display)
+    _keep_answer(outcome, plan.output, display)
 
 
 def _tell_latency(
@@ -141,17 +186,7 @@ def _keep_answer(outcome: CallOutcome, output: Path, display: Display) -> None:
     display.note(f"what the caller heard: {path}, {len(samples) / SAMPLE_RATE_HZ:.1f} s{silent}")
 
 
-def _stay(
-    worker: LoggedProcess, server: LiveKitCredentials, plan: DemoPlan, display: Display
-) -> None:
-    room = f"talk-{secrets.token_hex(3)}"
-    token = make_token(server, room=room, identity="you", dispatch=plan.dispatch)
-    display.note(
-        "\nNow you. Join with any LiveKit client on this machine, for instance the 'Custom' tab\n"
-        "of https://meet.livekit.io, with headphones (good for this room, two hours):\n\n"
-        f"  URL    {server.url}\n  room   {room}\n  token  {token}\n\n"
-        "Ctrl-C ends everything."
-    )
-    while worker.returncode is None:
-        time.sleep(0.5)
-    raise PersonaPlexError(f"the worker has ended; its last lines:\n{worker.tail()}")
+def _tell_what_ended(stack: DemoStack) -> None:
+    for program in stack.programs:
+        if program.returncode is not None:
+            raise PersonaPlexError(f"{program.name} has ended; its last lines:\n{program.tail()}")
