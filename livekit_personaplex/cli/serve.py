@@ -16,8 +16,12 @@ Run an engine: one process that holds the model and serves every call that conne
 It writes "ready ADDRESS" to standard output once it takes calls, and logs to standard error.
 
 What is not given as an option comes from the environment: PERSONAPLEX_MODEL, PERSONAPLEX_SLOTS,
-PERSONAPLEX_DEVICE, PERSONAPLEX_DTYPE, PERSONAPLEX_VOICES, PERSONAPLEX_RECORD. The token that
-clients on TCP must know comes from PERSONAPLEX_TOKEN only, so that no list of processes shows it.
+PERSONAPLEX_DEVICE, PERSONAPLEX_DTYPE, PERSONAPLEX_KV, PERSONAPLEX_VOICES, PERSONAPLEX_RECORD. The
+token that clients on TCP must know comes from PERSONAPLEX_TOKEN only, so that no list of processes
+shows it.
+
+GET /health on that address says whether it takes calls, /metrics shows its state to Prometheus,
+/stats the same as JSON, /voices the names of the voices.
 
 With --nvidia-protocol it also serves NVIDIA's own clients and LiveKit's livekit-plugins-nvidia, on
 /api/chat: on a loopback address they need no token; elsewhere they give it as the password in the

@@ -1,0 +1,203 @@
+"""Many calls at once and several workers: who takes how many, and that restarts lose none."""
+
+import asyncio
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import psutil
+import pytest
+from livekit import api
+
+from livekit_personaplex.demo.caller import Caller
+from livekit_personaplex.demo.livekit_server import LiveKitCredentials
+from tests.rooms.worker import RoomWorker, run_worker, until
+
+pytestmark = pytest.mark.room
+
+STATUS_PERIOD_S = 3.0
+"""LiveKit hears every 2.5 s whether a worker takes calls."""
+SETTLE_S = 2.0
+"""After it nobody is still on the way: a job is a process that starts in half a second."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker, and the port of its metrics."""
+
+    running: RoomWorker
+    metrics_port: int
+
+    async def until_used(self, used: int, *, timeout_s: float = 60.0) -> None:
+        """Wait until so many of its slots are in use."""
+        stats = await self.running.stats()
+        for _ in range(round(timeout_s / 0.2)):
+            if stats.used == used:
+                return
+            await asyncio.sleep(0.2)
+            stats = await self.running.stats()
+        raise AssertionError(
+            f"expected {used} slots in use: {stats}\n{self.running.process.tail()}"
+        )
+
+    async def until_idle(self) -> None:
+        """Wait until it has no calls and no jobs, and LiveKit knows."""
+        await self.until_used(0)
+        for _ in range(150):
+            if await self._load() == 0.0:
+                await asyncio.sleep(STATUS_PERIOD_S)
+                return
+            await asyncio.sleep(0.2)
+        raise AssertionError(f"it keeps jobs:\n{self.running.process.tail()}")
+
+    async def _load(self) -> float:
+        url = f"http://127.0.0.1:{self.metrics_port}/metrics"
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            text = await response.text()
+        (load,) = re.findall(r"^personaplex_worker_load (.+)$", text, re.M)
+        return float(load)
+
+
+@contextmanager
+def run(livekit: LiveKitCredentials, folder: Path, *, slots: int) -> Iterator[Worker]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {"PERSONAPLEX_METRICS": str(port)}
+    with run_worker(livekit, folder, slots=slots, mode="start", settings=settings) as running:
+        yield Worker(running, port)
+
+
+@pytest.fixture(scope="module")
+def worker(
+    livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Worker]:
+    with run(livekit, tmp_path_factory.mktemp("first") / "worker", slots=4) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def other_worker(
+    worker: Worker, livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Worker]:
+    """A second worker for the same LiveKit server; not there yet in the first test."""
+    with run(livekit, tmp_path_factory.mktemp("second") / "worker", slots=6) as running:
+        yield running
+
+
+@asynccontextmanager
+async def called_rooms(
+    livekit: LiveKitCredentials, rooms: Sequence[str]
+) -> AsyncIterator[api.LiveKitAPI]:
+    """Call the agent into rooms, all at once; they are gone, and their calls with them, after."""
+    client = api.LiveKitAPI(livekit.url, livekit.api_key, livekit.api_secret)
+    try:
+        requests = [
+            api.CreateAgentDispatchRequest(agent_name="personaplex", room=room) for room in rooms
+        ]
+        await asyncio.gather(*(client.agent_dispatch.create_dispatch(each) for each in requests))
+        yield client
+    finally:
+        deletions = (client.room.delete_room(api.DeleteRoomRequest(room=room)) for room in rooms)
+        await asyncio.gather(*deletions, return_exceptions=True)
+        await client.aclose()
+
+
+async def rooms_with_agents(client: api.LiveKitAPI, rooms: Sequence[str]) -> list[str]:
+    answered = []
+    for room in rooms:
+        listed = await client.room.list_participants(api.ListParticipantsRequest(room=room))
+        if any(each.kind == api.ParticipantInfo.Kind.AGENT for each in listed.participants):
+            answered.append(room)
+    return answered
+
+
+async def until_answered(client: api.LiveKitAPI, rooms: Sequence[str], count: int) -> None:
+    """Wait until so many rooms have an agent in them, no more and no less."""
+    for _ in range(100):
+        if len(await rooms_with_agents(client, rooms)) == count:
+            return
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"these have agents: {await rooms_with_agents(client, rooms)}")
+
+
+def test_ten_calls_at_once_on_four_slots_are_four(
+    livekit: LiveKitCredentials, worker: Worker
+) -> None:
+    rooms = [f"rush-{number}" for number in range(10)]
+
+    async def scenario() -> None:
+        async with called_rooms(livekit, rooms) as client:
+            await worker.until_used(4)
+            await asyncio.sleep(SETTLE_S)
+            await until_answered(client, rooms, 4)
+            stats = await worker.running.stats()
+            assert (stats.used, stats.opened, stats.refused) == (4, 4, 0)
+        await worker.until_idle()
+
+    asyncio.run(scenario())
+
+
+def test_what_one_worker_has_no_slots_for_another_takes(
+    livekit: LiveKitCredentials, worker: Worker, other_worker: Worker
+) -> None:
+    rooms = [f"shared-{number}" for number in range(10)]
+
+    async def scenario() -> None:
+        async with called_rooms(livekit, rooms) as client:
+            await asyncio.gather(worker.until_used(4), other_worker.until_used(6))
+            await until_answered(client, rooms, 10)
+        for each in (await worker.running.stats(), await other_worker.running.stats()):
+            assert (each.refused, each.failed) == (0, 0)
+        await asyncio.gather(worker.until_idle(), other_worker.until_idle())
+
+    asyncio.run(scenario())
+
+
+def test_a_worker_that_is_replaced_finishes_its_call_while_the_other_takes_the_next(
+    livekit: LiveKitCredentials, worker: Worker, other_worker: Worker
+) -> None:
+    async def scenario() -> None:
+        early = await join(livekit, "early")
+        await speaks(early)
+        old, new = worker.running, other_worker.running
+        if (await old.stats()).used == 0:
+            old, new = new, old
+        psutil.Process(old.process.pid).send_signal(signal.SIGTERM)
+        await asyncio.sleep(0.5)
+        late = await join(livekit, "late")
+        await speaks(late)
+        assert (await new.stats()).used == 1, "the worker that ends took a call"
+        await asyncio.gather(goes_on(early), goes_on(late))
+        assert (await old.stats()).failed == 0
+        await early.leave()
+        await until(lambda: old.process.returncode is not None, what="the old worker's end")
+        assert old.process.returncode == 0
+        await late.leave()
+
+    asyncio.run(scenario())
+
+
+async def join(livekit: LiveKitCredentials, room: str) -> Caller:
+    dispatch = {"voice": "TINY0", "greedy": True}
+    caller = await Caller.join(livekit, room=room, dispatch=dispatch, departure_timeout_s=1)
+    await caller.publish()
+    return caller
+
+
+async def speaks(caller: Caller) -> None:
+    await caller.until(
+        lambda: caller.agent_state == "speaking", what="the agent speaks", timeout_s=40.0
+    )
+
+
+async def goes_on(caller: Caller) -> None:
+    heard_s = caller.heard.duration_s
+    await caller.until(
+        lambda: caller.heard.duration_s > heard_s + 1.0, what="the call goes on", timeout_s=10.0
+    )
