@@ -172,7 +172,7 @@ def test_whoever_comes_when_all_slots_are_taken_waits_for_one_and_is_told_so(
             join(other)
         page.click("#join")
         page.wait_for_selector("body[data-phase=waiting]")
-        assert page.inner_text("#agent-state") == "Waiting for the agent"
+        assert page.inner_text("#agent-state") == "Being called"
         assert problem(page) == "all-busy"
         for other in others:
             assert other.get_attribute("body", "data-phase") == "live"
@@ -262,7 +262,7 @@ def test_a_lost_connection_is_told_and_comes_back_and_a_server_that_is_gone_ends
             os.kill(server.process.pid, signal.SIGCONT)
             page.wait_for_selector("#connection[data-state=on]")
             assert "back" in page.inner_text("#banner")
-            server.close()
+            server.process.kill_group()
             page.wait_for_selector("#connection[data-state=trying]")
             assert problem(page) == "livekit-gone"
         page.click("#join")

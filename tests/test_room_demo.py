@@ -1,7 +1,9 @@
 """``livekit-personaplex demo``, as a person would run it: one call, and nothing left behind."""
 
+import json
 import re
 import sys
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -42,5 +44,22 @@ def test_a_demo_that_is_interrupted_takes_everything_it_started_with_it(tmp_path
         started = psutil.Process(demo.pid).children(recursive=True)
         assert len(started) >= 3  # LiveKit server, worker, engine
         assert demo.terminate(timeout_s=20.0) == 130
+        _, alive = psutil.wait_procs(started, timeout=10.0)
+        assert not alive
+
+
+def test_the_demo_serves_its_page_to_this_machine_until_it_is_interrupted() -> None:
+    with start_demo("--page", "--port", "0", "--persona", "You are Bob.") as demo:
+        line = demo.wait_for("Now you: open http://127.0.0.1:", timeout_s=120.0)
+        url = line.split()[-1]
+        with urllib.request.urlopen(url, timeout=10.0) as page:
+            assert b"<title>PersonaPlex</title>" in page.read()
+        with urllib.request.urlopen(f"{url}api/options", timeout=10.0) as answer:
+            options = json.load(answer)
+        assert options["persona"] == "You are Bob."
+        assert options["is_noise"] is True
+        assert "TINY0" in options["voices"]
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert demo.terminate(timeout_s=20.0) == 0
         _, alive = psutil.wait_procs(started, timeout=10.0)
         assert not alive

@@ -108,7 +108,7 @@ async function join() {
     if (mine.isOver || mine.hasAgentTrack) return;
     setPhase("waiting");
     setConnection("on", "Connected");
-    setText("agent-state", "Waiting for the agent");
+    setText("agent-state", "Being called");
   } catch (error) {
     mine.finish(error);
   }
