@@ -49,10 +49,11 @@ class Said:
     text: str = ""
     rms: float = 0.0
     token: int | None = None
+    pcm: bytes | None = None
 
     def frame(self, step: int, heard: int | None) -> AgentFrame:
         wave = np.sin(np.arange(FRAME_SAMPLES) * 2 * math.pi / 48) * self.rms * math.sqrt(2)
-        pcm = np.rint(wave * 32767).astype(np.int16).tobytes()
+        pcm = self.pcm or np.rint(wave * 32767).astype(np.int16).tobytes()
         token = self.token if self.token is not None else WORD if self.text else PAD
         return AgentFrame(step, pcm, self.text, (token, *range(8)), heard)
 

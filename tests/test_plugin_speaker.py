@@ -19,6 +19,8 @@ from tests.virtual_time import run_virtual
 PAD, WORD = 3, 100
 QUIET_FRAMES = 15
 MIN_SILENCE_MS = 800
+SPEECH_WORDS = (*range(17, 38, 4), *range(57, 88, 4))
+"""Frames of `speech` at which a word begins."""
 
 
 def framed(samples: NDArray[np.int16]) -> NDArray[np.int16]:
@@ -45,10 +47,7 @@ def speech() -> NDArray[np.int16]:
 
 
 async def play(
-    frames: NDArray[np.int16],
-    *,
-    words_at: tuple[int, ...] = (),
-    late: dict[int, float] | None = None,
+    frames: NDArray[np.int16], *, words_at: tuple[int, ...]
 ) -> tuple[NDArray[np.int16], list[tuple[int, int]]]:
     """What is played of a model's frames, zero elsewhere, and from where to where."""
     played = np.zeros_like(frames)
@@ -73,7 +72,7 @@ async def play(
         prebuffer_ms=40,
     )
     for step, pcm in enumerate(frames):
-        await asyncio.sleep(0.08 + (late or {}).get(step, 0.0))
+        await asyncio.sleep(0.08)
         token = WORD if step in words_at else PAD
         speaker.speak(AgentFrame(step, pcm.tobytes(), "", (token, *range(8)), None))
     await asyncio.sleep(0.08)
@@ -93,7 +92,7 @@ def test_a_tone_is_played_as_it_is_and_begins_and_ends_without_a_click(level: fl
 
 def test_speech_is_played_as_it_is_and_begins_and_ends_without_a_click() -> None:
     frames = framed(speech())
-    played, stretches = run_virtual(play(frames))
+    played, stretches = run_virtual(play(frames, words_at=SPEECH_WORDS))
     assert len(stretches) == 2
     assert sharpest(played.reshape(-1), frames.reshape(-1))[0] < 1.5
     for first, end in stretches:
