@@ -14,7 +14,7 @@ AXE_VERSION := 4.14.1
 NPM_INSTALL := npm install --prefix .tools/npm --no-save --no-audit --no-fund --ignore-scripts --loglevel error
 LIVEKIT_CLIENT := livekit_personaplex/web/static/vendor/livekit-client.esm.mjs
 AXE := .tools/npm/node_modules/axe-core/axe.min.js
-TEST_PACKAGES := chromium
+TEST_PACKAGES := chromium redis-server
 ARGS ?=
 
 .PHONY: help setup demo web test test-packages check format bench clean
