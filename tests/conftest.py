@@ -34,11 +34,16 @@ def gstreamer(tmp_path_factory: pytest.TempPathFactory) -> GStreamer:
 
 @pytest.fixture(scope="session")
 def tiny_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineAddress]:
-    """A real engine process on the small checkpoint, with two slots, for tests of its clients."""
-    address = f"unix:{tmp_path_factory.mktemp('engine')}/engine.sock"
+    """A real engine process on the small checkpoint, with two slots, for tests of its clients.
+
+    What its sessions heard and said is in ``recordings`` beside its socket.
+    """
+    folder = tmp_path_factory.mktemp("engine")
+    address = f"unix:{folder}/engine.sock"
     program = [sys.executable, "-m", "livekit_personaplex.cli.main", "serve"]
     checkpoint = str(PROJECT / "tests" / "data" / "tiny16" / "checkpoint")
     options = ["--model", checkpoint, "--device", "cpu", "--slots", "2", "--listen", address]
+    options += ["--record", str(folder / "recordings")]
     with subprocess.Popen(
         [*program, *options],
         stdout=subprocess.PIPE,

@@ -49,11 +49,10 @@ class Report:
         return np.frombuffer(b"".join(self.data("out")), dtype=np.int16)
 
     @property
-    def answers(self) -> NDArray[np.int16]:
-        """The same without the silence that stood in for late answers."""
+    def answers(self) -> list[NDArray[np.int16]]:
+        """Its buffers without the silence that stood in for late answers."""
         pieces = zip(self.content["out"], self.data("out"), strict=True)
-        kept = [data for (_, _, _, is_gap), data in pieces if not is_gap]
-        return np.frombuffer(b"".join(kept), dtype=np.int16)
+        return [np.frombuffer(data, dtype=np.int16) for (*_, is_gap), data in pieces if not is_gap]
 
     @property
     def times_ns(self) -> list[int]:

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from livekit_personaplex.audio import FRAME_SAMPLES
+from livekit_personaplex.audio import FRAME_SAMPLES, split_frames
 from livekit_personaplex.wire.address import EngineAddress
 from tests.gst_harness import FRAME_NS, MS, GStreamer, Report, talk_properties, user_pcm
 from tests.offline_answers import Answer, make_answer
@@ -41,8 +42,7 @@ def test_a_caller_who_is_silent_for_a_while_is_answered_all_the_time(
     assert report["values"][1] == [True, (SOURCE_LATENCY_MS + 100) * MS, 2**64 - 1]
     check_unbroken(report, num_samples=len(heard))
     assert report["stats"]["late-samples"] == report["stats"]["skipped-frames"] == 0
-    assert len(report.answers) >= 20 * FRAME_SAMPLES  # a busy machine may be late now and then
-    assert np.array_equal(report.answers, answer_of(heard).pcm[: len(report.answers)])
+    check_answers(report, expected=answer_of(heard).pcm)
 
 
 def test_an_agent_may_speak_before_its_caller_sends_anything(
@@ -99,7 +99,7 @@ def test_a_sink_that_plays_a_second_late_costs_nothing(
         }
     )
     check_unbroken(report, num_samples=len(pcm))
-    assert report["stats"]["skipped-frames"] == report["stats"]["dropped-frames"] == 0
+    assert report["stats"]["late-samples"] == report["stats"]["skipped-frames"] == 0
 
 
 def test_a_source_of_gstreamer_s_own_is_answered_on_its_clock(
@@ -115,6 +115,21 @@ def test_a_source_of_gstreamer_s_own_is_answered_on_its_clock(
     num_samples = len(report.pcm)
     assert 48_000 <= num_samples < 48_000 + 2 * FRAME_SAMPLES  # its first time is not quite 0
     check_unbroken(report, num_samples=num_samples)
+
+
+def check_answers(report: Report, *, expected: NDArray[np.int16]) -> None:
+    """Assert that what was played, but for silence in place of late answers, is as expected.
+
+    A busy machine may answer late now and then; of the delay some is given back where the agent is
+    quiet, by leaving frames out.
+    """
+    frames = iter(split_frames(expected))
+    num_left_out = 0
+    for played in report.answers:
+        while not np.array_equal(next(frames)[: len(played)], played):
+            num_left_out += 1
+    assert num_left_out <= report["stats"]["dropped-frames"]
+    assert len(report.answers) > len(report.times_ns) / 2
 
 
 def check_unbroken(report: Report, *, num_samples: int) -> None:
