@@ -314,5 +314,6 @@ def find_device(name: str) -> torch.device:
             f"device {name} was asked for, but this machine has {torch.cuda.device_count()} GPUs, "
             "which are counted from cuda:0"
         )
+    device = torch.device("cuda", device.index or 0)
     torch.cuda.set_device(device)
     return device
