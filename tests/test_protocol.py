@@ -28,6 +28,7 @@ from livekit_personaplex.wire.frames import (
     unpack_agent_frame,
     unpack_user_frame,
 )
+from livekit_personaplex.wire.histogram import Histogram
 from livekit_personaplex.wire.protocol import (
     MAX_MESSAGE_BYTES,
     MAX_PERSONA_BYTES,
@@ -43,7 +44,6 @@ from livekit_personaplex.wire.protocol import (
     unpack_reply,
     unpack_request,
 )
-from livekit_personaplex.wire.histogram import Histogram
 from livekit_personaplex.wire.stats import EngineStats, pack_stats, unpack_stats, unpack_voices
 
 PCM = bytes(range(256)) * 15

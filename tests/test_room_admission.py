@@ -22,6 +22,8 @@ pytestmark = pytest.mark.room
 
 STATUS_PERIOD_S = 3.0
 """LiveKit hears every 2.5 s whether a worker takes calls."""
+METRICS_AGE_S = 1.5
+"""A worker shows its engines as they were up to a second ago."""
 SETTLE_S = 2.0
 """After it nobody is still on the way: a job is a process that starts in half a second."""
 
@@ -35,40 +37,39 @@ class Worker:
 
     async def until_used(self, used: int, *, timeout_s: float = 60.0) -> None:
         """Wait until so many of its slots are in use."""
-        stats = await self.running.stats()
-        for _ in range(round(timeout_s / 0.2)):
-            if stats.used == used:
-                return
-            await asyncio.sleep(0.2)
-            stats = await self.running.stats()
-        raise AssertionError(
-            f"expected {used} slots in use: {stats}\n{self.running.process.tail()}"
-        )
+        await self._until("personaplex_slots_used", used, timeout_s=timeout_s)
 
     async def until_idle(self) -> None:
         """Wait until it has no calls and no jobs, and LiveKit knows."""
-        await self.until_used(0)
-        for _ in range(150):
-            if await self._load() == 0.0:
-                await asyncio.sleep(STATUS_PERIOD_S)
-                return
-            await asyncio.sleep(0.2)
-        raise AssertionError(f"it keeps jobs:\n{self.running.process.tail()}")
+        await self._until("personaplex_slots_used", 0)
+        await self._until("personaplex_worker_load", 0)
+        await asyncio.sleep(STATUS_PERIOD_S)
 
-    async def _load(self) -> float:
+    async def total(self, name: str) -> float:
+        """Sum of a metric over its engines, as its metrics page tells."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         async with aiohttp.ClientSession() as http, http.get(url) as response:
             text = await response.text()
-        (load,) = re.findall(r"^personaplex_worker_load (.+)$", text, re.M)
-        return float(load)
+        values = re.findall(rf"^{name}(?:{{.*}})? (.+)$", text, re.M)
+        assert values, f"no metric {name}"
+        return sum(map(float, values))
+
+    async def _until(self, name: str, value: float, *, timeout_s: float = 60.0) -> None:
+        for _ in range(round(timeout_s / 0.2)):
+            if await self.total(name) == value:
+                return
+            await asyncio.sleep(0.2)
+        raise AssertionError(
+            f"expected {name} {value}, got {await self.total(name)}\n{self.running.process.tail()}"
+        )
 
 
 @contextmanager
-def run(livekit: LiveKitCredentials, folder: Path, *, slots: int) -> Iterator[Worker]:
+def run(livekit: LiveKitCredentials, folder: Path, *, slots: int, devices: str) -> Iterator[Worker]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = {"PERSONAPLEX_METRICS": str(port)}
+    settings = {"PERSONAPLEX_METRICS": str(port), "PERSONAPLEX_DEVICE": devices}
     with run_worker(livekit, folder, slots=slots, mode="start", settings=settings) as running:
         yield Worker(running, port)
 
@@ -77,7 +78,9 @@ def run(livekit: LiveKitCredentials, folder: Path, *, slots: int) -> Iterator[Wo
 def worker(
     livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
-    with run(livekit, tmp_path_factory.mktemp("first") / "worker", slots=4) as running:
+    """A worker with four slots."""
+    folder = tmp_path_factory.mktemp("first") / "worker"
+    with run(livekit, folder, slots=4, devices="cpu") as running:
         yield running
 
 
@@ -85,8 +88,9 @@ def worker(
 def other_worker(
     worker: Worker, livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Worker]:
-    """A second worker for the same LiveKit server; not there yet in the first test."""
-    with run(livekit, tmp_path_factory.mktemp("second") / "worker", slots=6) as running:
+    """Another with six, three on each of two engines; it is not there yet in the first test."""
+    folder = tmp_path_factory.mktemp("second") / "worker"
+    with run(livekit, folder, slots=3, devices="cpu,cpu") as running:
         yield running
 
 
@@ -136,8 +140,9 @@ def test_ten_calls_at_once_on_four_slots_are_four(
             await worker.until_used(4)
             await asyncio.sleep(SETTLE_S)
             await until_answered(client, rooms, 4)
-            stats = await worker.running.stats()
-            assert (stats.used, stats.opened, stats.refused) == (4, 4, 0)
+            assert await worker.total("personaplex_slots_used") == 4
+            assert await worker.total("personaplex_sessions_opened_total") == 4
+            assert await worker.total("personaplex_sessions_refused_total") == 0
         await worker.until_idle()
 
     asyncio.run(scenario())
@@ -152,8 +157,8 @@ def test_what_one_worker_has_no_slots_for_another_takes(
         async with called_rooms(livekit, rooms) as client:
             await asyncio.gather(worker.until_used(4), other_worker.until_used(6))
             await until_answered(client, rooms, 10)
-        for each in (await worker.running.stats(), await other_worker.running.stats()):
-            assert (each.refused, each.failed) == (0, 0)
+        for each in (worker, other_worker):
+            assert await each.total("personaplex_sessions_failed_total") == 0
         await asyncio.gather(worker.until_idle(), other_worker.until_idle())
 
     asyncio.run(scenario())
@@ -165,19 +170,21 @@ def test_a_worker_that_is_replaced_finishes_its_call_while_the_other_takes_the_n
     async def scenario() -> None:
         early = await join(livekit, "early")
         await speaks(early)
-        old, new = worker.running, other_worker.running
-        if (await old.stats()).used == 0:
+        await asyncio.sleep(METRICS_AGE_S)
+        old, new = worker, other_worker
+        if await old.total("personaplex_slots_used") == 0:
             old, new = new, old
-        psutil.Process(old.process.pid).send_signal(signal.SIGTERM)
+        process = old.running.process
+        psutil.Process(process.pid).send_signal(signal.SIGTERM)
         await asyncio.sleep(0.5)
         late = await join(livekit, "late")
         await speaks(late)
-        assert (await new.stats()).used == 1, "the worker that ends took a call"
+        await new.until_used(1)
         await asyncio.gather(goes_on(early), goes_on(late))
-        assert (await old.stats()).failed == 0
+        assert await old.total("personaplex_sessions_failed_total") == 0
         await early.leave()
-        await until(lambda: old.process.returncode is not None, what="the old worker's end")
-        assert old.process.returncode == 0
+        await until(lambda: process.returncode is not None, what="the old worker's end")
+        assert process.returncode == 0
         await late.leave()
 
     asyncio.run(scenario())
