@@ -15,8 +15,11 @@ Inbound, a dispatch rule calls it. Outbound, dispatch it into a new room, with w
         --metadata '{"dial": "+15105550123", "greeting": "Hello, this is Blue Heron Library."}'
 
 The rest of a call's metadata is as for any agent. The caller's keys: 0 asks for a person, # hangs
-up. It needs LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET, and takes
-PHONE_TRUNK_ID (outbound trunk), PHONE_OPERATOR (such as tel:+15105550199) and PHONE_MAX_CALL_S.
+up. Who may dispatch it may ring anybody at your cost: with PHONE_TRUNK_ID set, give out no tokens
+that carry a room configuration of the client's own.
+
+It needs LIVEKIT_URL, LIVEKIT_API_KEY and LIVEKIT_API_SECRET, and takes PHONE_TRUNK_ID (the outbound
+trunk; without it nobody is rung), PHONE_OPERATOR (such as tel:+15105550199) and PHONE_MAX_CALL_S.
 """
 
 import asyncio
@@ -33,6 +36,8 @@ from livekit_personaplex import PersonaPlexModel, PersonaPlexServer
 
 PERSONA = "You work for Blue Heron Library which is a library and your name is Ann."
 RING_S = 45
+TRUNK_ID = os.environ.get("PHONE_TRUNK_ID", "")
+OPERATOR = os.environ.get("PHONE_OPERATOR", "")
 MAX_CALL_S = float(os.environ.get("PHONE_MAX_CALL_S", "1800"))
 KEYS = "0123456789*#"  # the place of a key is its DTMF code
 BETWEEN_KEYS_S = 0.25
@@ -65,9 +70,11 @@ class PhoneCall:
 
     async def dial(self, number: str) -> None:
         """Ring somebody; returns while it rings, `arm_when_heard` waits for the answer."""
+        if not TRUNK_ID:
+            raise ValueError("PHONE_TRUNK_ID is not set: this agent rings nobody")
         await self._ctx.api.sip.create_sip_participant(
             api.CreateSIPParticipantRequest(
-                sip_trunk_id=os.environ.get("PHONE_TRUNK_ID", ""),
+                sip_trunk_id=TRUNK_ID,
                 sip_call_to=number,
                 room_name=self._ctx.room.name,
                 participant_identity="phone",
@@ -84,13 +91,12 @@ class PhoneCall:
 
     async def transfer(self) -> None:
         """Hand the caller to a person; if that fails, they keep talking to the model."""
-        operator = os.environ.get("PHONE_OPERATOR", "")
         caller = self._session.room_io.linked_participant
-        if not operator or caller is None:
+        if not OPERATOR or caller is None:
             logger.warning("nobody to transfer the call to; set PHONE_OPERATOR")
             return
         try:
-            await self._ctx.transfer_sip_participant(caller, operator)
+            await self._ctx.transfer_sip_participant(caller, OPERATOR)
         except api.TwirpError as error:
             logger.warning("could not transfer the call: %s", error.message)
 
@@ -127,7 +133,16 @@ def read_metadata(metadata: str) -> tuple[str, str, str]:
 
 @server.rtc_session(agent_name="personaplex")
 async def talk(ctx: JobContext) -> None:
-    """Answer, or place, one call."""
+    """Answer, or place, one call; one that cannot be served is hung up, not left to ring."""
+    try:
+        await begin(ctx)
+    except Exception:
+        await ctx.delete_room(ctx.job.room.name)
+        raise
+
+
+async def begin(ctx: JobContext) -> None:
+    """Take a slot, ring whom there is to ring, and let the model talk once they have answered."""
     number, keys, rest = read_metadata(ctx.job.metadata)
     call = model.for_call(rest)
     session = AgentSession(
@@ -149,12 +164,7 @@ async def talk(ctx: JobContext) -> None:
     )
     phone = PhoneCall(ctx, session)
     if number:
-        try:
-            await phone.dial(number)
-        except api.TwirpError as error:
-            logger.error("could not dial: %s", error.message)
-            phone.hang_up()
-            return
+        await phone.dial(number)
     if not await call.arm_when_heard(session, timeout_s=RING_S + 15):
         logger.info("nobody answered")
         phone.hang_up()

@@ -26,6 +26,7 @@ TELEPHONY_AGENT = PROJECT / "examples" / "telephony_agent.py"
 DISPATCH = {"voice": "TINY0", "greedy": True}
 MAX_CALL_S = 8.0
 RINGS_S = 3.0
+GREETING = "hello"
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +34,7 @@ def worker(
     livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RoomWorker]:
     settings = {"PHONE_MAX_CALL_S": str(MAX_CALL_S), "PHONE_OPERATOR": "tel:+15105550199"}
+    settings |= {"PHONE_TRUNK_ID": "ST_1"}
     folder = tmp_path_factory.mktemp("worker")
     # one slot more than calls: LiveKit hears late that a worker which was full has a free one
     with run_worker(livekit, folder, slots=3, agent=TELEPHONY_AGENT, settings=settings) as running:
@@ -68,12 +70,14 @@ async def all_free(worker: RoomWorker) -> None:
     raise AssertionError("a slot was not freed")
 
 
-def test_the_models_time_begins_when_a_rung_telephone_is_answered(
+def test_greeting_and_the_models_time_begin_when_a_rung_telephone_is_answered(
     livekit: LiveKitCredentials, worker: RoomWorker
 ) -> None:
     async def scenario() -> tuple[RecordedCall, float]:
         known = worker.recordings()
-        async with on_the_phone(livekit, "outbound", status="dialing", keys="12#") as telephone:
+        async with on_the_phone(
+            livekit, "outbound", status="dialing", keys="12#", greeting=GREETING
+        ) as telephone:
             await telephone.change("ringing")
             telephone.microphone.say(ringback(30.0))
             await telephone.until(
@@ -88,7 +92,11 @@ def test_the_models_time_begins_when_a_rung_telephone_is_answered(
             answered_s = time.monotonic()
             await speaks(telephone)
             await telephone.until(lambda: telephone.keys == "12#", what="keys", timeout_s=5.0)
-            await asyncio.sleep(1.0)
+            await telephone.until(
+                lambda: "".join(words.text for words in telephone.words).startswith(GREETING),
+                what="the greeting",
+                timeout_s=8.0,
+            )
             assert rms(telephone.heard.samples[-SAMPLE_RATE_HZ // 2 :]) > 0.01
             talked_s = time.monotonic() - answered_s
         return RecordedCall.read(await worker.next_recording(known)), talked_s
@@ -163,13 +171,15 @@ def test_a_call_ends_when_it_has_lasted_too_long(
     assert asyncio.run(scenario()) == pytest.approx(MAX_CALL_S, abs=1.5)
 
 
-def test_a_number_that_cannot_be_dialled_ends_the_job_and_its_room(
-    livekit: LiveKitCredentials, worker: RoomWorker
+@pytest.mark.parametrize(
+    "metadata", [{"dial": "+15105550123"}, {"voice": "UNKNOWN"}], ids=["no bridge", "no such voice"]
+)
+def test_a_call_that_cannot_be_served_is_hung_up(
+    livekit: LiveKitCredentials, worker: RoomWorker, metadata: dict[str, str]
 ) -> None:
     async def scenario() -> None:
-        async with on_the_phone(
-            livekit, "nowhere", status="dialing", dial="+15105550123"
-        ) as telephone:
+        room = f"unserved-{'-'.join(metadata)}"
+        async with on_the_phone(livekit, room, status="ringing", **metadata) as telephone:
             await telephone.until_gone(timeout_s=30.0)
             assert telephone.gone == rtc.DisconnectReason.ROOM_DELETED
         await all_free(worker)
