@@ -72,6 +72,15 @@ def test_livekit_finds_it_when_it_downloads_files_and_tells_what_it_says(install
     assert told in done.stderr and "Traceback" not in done.stderr
 
 
+def test_it_holds_the_page_and_the_library_that_set_up_installed(installed: Path) -> None:
+    static = installed / "livekit_personaplex" / "web" / "static"
+    ours = PROJECT / "livekit_personaplex" / "web" / "static"
+    assert (static / "index.html").is_file()
+    vendor = {path.name for path in (ours / "vendor").glob("*")}
+    assert {path.name for path in (static / "vendor").glob("*")} == vendor
+    assert not vendor or {"livekit-client.esm.mjs", "livekit-client.LICENSE"} <= vendor
+
+
 def test_its_command_is_there(installed: Path) -> None:
     (entry_points,) = installed.glob("*.dist-info/entry_points.txt")
     assert "livekit-personaplex = livekit_personaplex.cli.main:main" in entry_points.read_text()
