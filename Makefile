@@ -14,7 +14,9 @@ AXE_VERSION := 4.14.1
 NPM_INSTALL := npm install --prefix .tools/npm --no-save --no-audit --no-fund --ignore-scripts --loglevel error
 LIVEKIT_CLIENT := livekit_personaplex/web/static/vendor/livekit-client.esm.mjs
 AXE := .tools/npm/node_modules/axe-core/axe.min.js
-TEST_PACKAGES := chromium redis-server
+GSTREAMER_PACKAGES := gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-python3-plugin-loader \
+    python3-gst-1.0 gir1.2-gst-plugins-base-1.0 python3-aiohttp python3-numpy
+TEST_PACKAGES := chromium redis-server $(GSTREAMER_PACKAGES)
 ARGS ?=
 
 .PHONY: help setup demo web test test-packages check format bench clean

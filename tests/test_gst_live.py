@@ -137,4 +137,5 @@ def check_unbroken(report: Report, *, num_samples: int) -> None:
     assert len(report.pcm) == num_samples
     assert report.times_ns == [index * FRAME_NS for index in range(len(report.times_ns))]
     assert report["stats"]["played-frames"] == len(report.times_ns)
-    assert not any(is_discont for _, _, is_discont, _ in report["out"])
+    assert [is_discont for _, _, is_discont, _ in report["out"]].index(True) == 0
+    assert sum(is_discont for _, _, is_discont, _ in report["out"]) == 1

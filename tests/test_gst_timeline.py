@@ -77,7 +77,7 @@ def test_times_that_are_a_little_off_make_no_seam_and_others_do() -> None:
     assert track.take_frame()[:2_800] == caller(500) + caller(500, seed=1) + caller(400, seed=2)
     exact = begun_track()
     exact.put(0, caller(500))
-    exact.put(510, caller(500, seed=1), is_discont=True)
+    exact.put(510, caller(500, seed=1), max_drift_samples=0)
     assert exact.take_frame()[:2_020] == caller(500) + bytes(20) + caller(500, seed=1)
 
 
@@ -85,8 +85,8 @@ def test_what_comes_after_its_frame_was_cut_or_twice_is_not_heard() -> None:
     track = begun_track()
     track.put(0, caller(1_000))
     track.take_frame()
-    track.put(FRAME_SAMPLES - 300, caller(800, seed=1), is_discont=True)
-    track.put(FRAME_SAMPLES + 400, caller(200, seed=2), is_discont=True)
+    track.put(FRAME_SAMPLES - 300, caller(800, seed=1), max_drift_samples=0)
+    track.put(FRAME_SAMPLES + 400, caller(200, seed=2), max_drift_samples=0)
     assert track.num_late_samples == 300 + 100
     heard = caller(800, seed=1)[600:] + caller(200, seed=2)[200:]
     assert track.take_frame() == heard + bytes(FRAME_BYTES - len(heard))
@@ -168,6 +168,25 @@ def test_time_that_this_process_was_stuck_for_is_left_out(num_missed: int) -> No
     assert heard == caller(10 * FRAME_SAMPLES)[skipped * FRAME_BYTES :][:FRAME_BYTES]
     assert timeline.num_skipped == skipped
     assert timeline.user.num_late_samples == skipped * FRAME_SAMPLES
+
+
+@pytest.mark.parametrize("drift_ppm", [-1_000, 1_000])
+def test_a_caller_whose_clock_drifts_is_heard_in_time(drift_ppm: int) -> None:
+    timeline = live_timeline()
+    piece, piece_ns = caller(480), 20_000_000 * (1_000_000 + drift_ppm) // 1_000_000
+    seams = 0
+    for index in range(3_000):
+        begin_ns = index * piece_ns
+        came_ns = begin_ns + SOURCE_NS + index % 5 * 1_000_000
+        while (due_ns := timeline.due_in_ns(came_ns)) is not None and due_ns <= 0:
+            timeline.step(came_ns + due_ns)
+        before = timeline.user.end
+        timeline.hear(samples_from_ns(begin_ns), piece, is_discont=False)
+        seams += before is not None and timeline.user.end != before + 480
+    assert timeline.num_skipped == 0
+    lost_by_seams = max(0, -drift_ppm) * 60 * 24_000 // 1_000_000
+    assert timeline.user.num_late_samples <= lost_by_seams
+    assert seams in (5, 6)  # 60 ms in steps of just above 10
 
 
 def test_after_a_flush_time_begins_where_the_next_audio_does() -> None:

@@ -113,8 +113,7 @@ class Conductor:
             self._changed.wait_for(lambda: self._is_deaf or not self._is_full)
             if self._is_deaf:
                 return False
-            self._timeline.begin(position or 0)
-            self._timeline.user.put(position, pcm, is_discont=is_discont)
+            self._timeline.hear(position, pcm, is_discont=is_discont)
             self._changed.notify_all()
         return True
 

@@ -35,10 +35,9 @@ def post_error(element: Gst.Element, error: PersonaPlexError, *, is_opening: boo
     _post(element, domain, code, str(error), f"{type(error).__name__} of livekit-personaplex")
 
 
-def post_stream_error(element: Gst.Element, text: str) -> None:
+def post_stream_error(element: Gst.Element, code: Gst.StreamError, text: str) -> None:
     """Post an error message of `element` about the audio that it was given, or gives."""
-    domain = Gst.stream_error_quark()
-    _post(element, domain, Gst.StreamError.FORMAT, text, "the data flow of this element ends")
+    _post(element, Gst.stream_error_quark(), code, text, "the data flow of this element ends")
 
 
 def _post(element: Gst.Element, domain: int, code: int, text: str, debug: str) -> None:

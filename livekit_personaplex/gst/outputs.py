@@ -24,7 +24,7 @@ class Output:
         self._is_sparse = is_sparse
         self._has_begun = False
         self._has_segment = False
-        self._end = 0
+        self._end: int | None = None
 
     def forget_segment(self) -> None:
         """Begin with a new segment, after a flush."""
@@ -48,7 +48,7 @@ class Output:
             segment.time = stream_ns
             self.pad.push_event(Gst.Event.new_segment(segment))
             self._has_segment = True
-            self._end = position
+            self._end = None
 
     def push(self, data: bytes, position: int, num_samples: int, *, is_gap: bool) -> Gst.FlowReturn:
         """Push a buffer that lasts `num_samples` from `position` on."""

@@ -119,7 +119,7 @@ class Stream:
         """Place what follows by `segment`; one that cannot be used is an element error."""
         fault = fault_of(segment)
         if fault is not None:
-            self._break(fault)
+            self._break(Gst.StreamError.FORMAT, fault)
             return False
         self._segment = InputSegment(segment)
         return True
@@ -152,10 +152,10 @@ class Stream:
             post_error(self._element, error, is_opening=False)
             self.conductor.halt()
 
-    def _break(self, text: str) -> None:
+    def _break(self, code: Gst.StreamError, text: str) -> None:
         if not self._has_failed:
             self._has_failed = True
-            post_stream_error(self._element, text)
+            post_stream_error(self._element, code, text)
             self.conductor.halt()
 
     def _settle_pace(self) -> None:
@@ -182,13 +182,15 @@ class Stream:
                 self.outputs.end()
         except Exception:
             logger.exception("the streaming thread of an element failed")
-            self._break("this element failed; see its log")
+            self._break(Gst.StreamError.FAILED, "this element failed; see its log")
         self._src.pause_task()
 
     def _end_flow(self, flow: Gst.FlowReturn) -> None:
         self._flow = flow
         if flow in _FATAL:
-            self._break(f"what is linked to this element takes no audio: {flow.value_nick}")
+            self._break(
+                Gst.StreamError.FAILED, f"nobody takes the agent's audio: {flow.value_nick}"
+            )
             self.outputs.end()
         self.conductor.halt()
 

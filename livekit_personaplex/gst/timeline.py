@@ -15,7 +15,12 @@ from enum import Enum
 
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from livekit_personaplex.gst.agent_track import AgentTrack
-from livekit_personaplex.gst.user_track import SAMPLE_BYTES, UserTrack
+from livekit_personaplex.gst.user_track import (
+    MAX_DRIFT_SAMPLES,
+    MAX_LIVE_DRIFT_SAMPLES,
+    SAMPLE_BYTES,
+    UserTrack,
+)
 
 NS_PER_S = 1_000_000_000
 FRAME_NS = FRAME_SAMPLES * NS_PER_S // SAMPLE_RATE_HZ
@@ -96,6 +101,19 @@ class Timeline:
             is_live = self.pace is Pace.CLOCK
             self.user.start = position - position % FRAME_SAMPLES if is_live else position
             self._waits_for_audio = False
+
+    def hear(self, position: int | None, pcm: bytes, *, is_discont: bool) -> None:
+        """Take the caller's audio.
+
+        Args:
+            position: Its running time in samples; None when it simply goes on.
+            pcm: int16 samples.
+            is_discont: It does not follow what came before.
+        """
+        self.begin(position or 0)
+        is_live = self.pace is Pace.CLOCK
+        max_drift_samples = MAX_LIVE_DRIFT_SAMPLES if is_live else MAX_DRIFT_SAMPLES
+        self.user.put(position, pcm, max_drift_samples=0 if is_discont else max_drift_samples)
 
     def restart(self) -> None:
         """Forget what the caller said and when; the next audio that comes begins anew."""

@@ -12,6 +12,8 @@ SAMPLE_BYTES = 2
 MAX_DRIFT_SAMPLES = SAMPLE_RATE_HZ * 40 // 1000
 """Timestamps that are off by up to this much are jitter: the audio goes on without a seam. It is
 what GStreamer's audio sinks allow (`alignment-threshold`)."""
+MAX_LIVE_DRIFT_SAMPLES = SAMPLE_RATE_HZ * 10 // 1000
+"""The same for live audio: what is moved ahead of its time comes late for it."""
 
 
 class UserTrack:
@@ -52,15 +54,17 @@ class UserTrack:
         self.start = self.end = None
         self._pieces.clear()
 
-    def put(self, position: int | None, pcm: bytes, *, is_discont: bool = False) -> None:
+    def put(
+        self, position: int | None, pcm: bytes, *, max_drift_samples: int = MAX_DRIFT_SAMPLES
+    ) -> None:
         """Add audio; `start` must be known.
 
         Args:
             position: Its place; None when it simply goes on.
             pcm: int16 samples.
-            is_discont: It does not follow what came before, so its place is taken exactly.
+            max_drift_samples: Its place may be off by this much and it still simply goes on.
         """
-        begin = self._place(position, is_discont=is_discont)
+        begin = self._place(position, max_drift_samples)
         num_samples = len(pcm) // SAMPLE_BYTES
         assert self.start is not None
         free_from = max(self.start, begin if self.end is None else self.end)
@@ -100,11 +104,11 @@ class UserTrack:
             if num_skipped * SAMPLE_BYTES < len(pcm):
                 self._pieces.appendleft((self.start, pcm[num_skipped * SAMPLE_BYTES :]))
 
-    def _place(self, position: int | None, *, is_discont: bool) -> int:
+    def _place(self, position: int | None, max_drift_samples: int) -> int:
         assert self.start is not None
         if position is None:
             return self.start if self.end is None else self.end
-        if self.end is None or is_discont or abs(position - self.end) > MAX_DRIFT_SAMPLES:
+        if self.end is None or abs(position - self.end) > max_drift_samples:
             return position
         return self.end
 
