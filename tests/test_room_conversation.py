@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,15 +15,16 @@ from livekit_personaplex.demo.caller import Caller
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.demo.recording import rms
 from livekit_personaplex.engine.offline import OfflineConversation
+from tests.rooms.calling import GREEDY, calling
 from tests.rooms.hearing import find_parts
+from tests.rooms.patience import in_real_time
 from tests.rooms.replay import RecordedCall, replay
 from tests.rooms.speech import read_question
-from tests.rooms.worker import RoomWorker, run_worker, until
+from tests.rooms.worker import RoomWorker, run_worker
 
 pytestmark = pytest.mark.room
 
-ROOM = "conversation"
-DISPATCH = {"voice": "TINY0", "persona": "You work for Blue Heron Library.", "greedy": True}
+PERSONA = "You work for Blue Heron Library."
 
 
 @dataclass(frozen=True)
@@ -37,33 +37,27 @@ class Conversation:
     report: dict[str, Any]
 
 
-async def hold(livekit: LiveKitCredentials, worker: RoomWorker) -> tuple[Caller, Path]:
-    question = read_question("opening_hours")
-    caller = await Caller.join(livekit, room=ROOM, dispatch=DISPATCH, departure_timeout_s=1)
-    try:
+async def hold(livekit: LiveKitCredentials, worker: RoomWorker) -> Conversation:
+    known = worker.recordings()
+    async with calling(livekit, dispatch=GREEDY | {"persona": PERSONA}) as caller:
         microphone = await caller.publish()
         await caller.until(
             lambda: caller.agent_state == "speaking", what="the agent speaks", timeout_s=30.0
         )
-        microphone.say(question)
+        microphone.say(read_question("opening_hours"))
         await microphone.said()
         await asyncio.sleep(4.0)
-    finally:
-        await caller.leave()
-    recording = await worker.next_recording(set())
-    reports = worker.folder / "reports"
-    await until(lambda: (reports / f"{ROOM}.json").exists(), what="the agent's report")
-    return caller, recording
+    call = RecordedCall.read(await worker.next_recording(known))
+    report = await worker.next_report(caller.room.name)
+    return Conversation(caller, call, replay(call), report)
 
 
 @pytest.fixture(scope="module")
 def conversation(
     livekit: LiveKitCredentials, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Conversation]:
-    with run_worker(livekit, tmp_path_factory.mktemp("worker"), slots=1) as worker:
-        caller, path = asyncio.run(hold(livekit, worker))
-        call = RecordedCall.read(path)
-        yield Conversation(caller, call, replay(call), worker.report(ROOM))
+    with run_worker(livekit, tmp_path_factory.mktemp("worker"), slots=2) as worker:
+        yield in_real_time(worker, lambda: asyncio.run(hold(livekit, worker)), is_strict=True)
 
 
 def test_tokens_and_voice_equal_an_offline_run_over_what_the_engine_heard(

@@ -10,17 +10,10 @@ import pytest
 from livekit_personaplex.demo.caller import Caller
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.errors import PersonaPlexError
+from tests.rooms.calling import calling
 from tests.rooms.worker import AGENT, RoomWorker, run_worker, until
 
 pytestmark = pytest.mark.room
-
-DISPATCH = {"voice": "TINY0"}
-
-
-async def join(livekit: LiveKitCredentials, room: str) -> Caller:
-    caller = await Caller.join(livekit, room=room, dispatch=DISPATCH, departure_timeout_s=1)
-    await caller.publish()
-    return caller
 
 
 async def speaks(caller: Caller, *, timeout_s: float) -> None:
@@ -33,20 +26,20 @@ def test_a_worker_told_to_end_takes_no_more_calls_and_finishes_those_it_has(
     livekit: LiveKitCredentials, tmp_path: Path
 ) -> None:
     async def scenario(worker: RoomWorker) -> None:
-        caller = await join(livekit, "drained")
-        await speaks(caller, timeout_s=30.0)
         engine = worker.engine()
-        psutil.Process(worker.process.pid).send_signal(signal.SIGTERM)
-        await asyncio.sleep(1.0)
-        late = await join(livekit, "too-late")
-        with pytest.raises(PersonaPlexError):
-            await speaks(late, timeout_s=4.0)
-        heard_s = caller.heard.duration_s
-        await caller.until(
-            lambda: caller.heard.duration_s > heard_s + 1.0, what="the call", timeout_s=5.0
-        )
-        assert caller.agent_state == "speaking"
-        await asyncio.gather(caller.leave(), late.leave())
+        async with calling(livekit) as caller:
+            await caller.publish()
+            await speaks(caller, timeout_s=30.0)
+            psutil.Process(worker.process.pid).send_signal(signal.SIGTERM)
+            await asyncio.sleep(1.0)
+            async with calling(livekit) as late:
+                with pytest.raises(PersonaPlexError):
+                    await speaks(late, timeout_s=4.0)
+            heard_s = caller.heard.duration_s
+            await caller.until(
+                lambda: caller.heard.duration_s > heard_s + 1.0, what="the call", timeout_s=5.0
+            )
+            assert caller.agent_state == "speaking"
         await until(lambda: worker.process.returncode is not None, what="the worker's end")
         assert worker.process.returncode == 0
         await until(lambda: not engine.is_running(), what="the engine's end")

@@ -20,15 +20,17 @@ from livekit_personaplex.demo.caller import Caller
 from livekit_personaplex.demo.latency import measure_delays_s
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.demo.recording import Recording, rms
-from tests.rooms.hearing import find_parts
+from tests.rooms.calling import calling
+from tests.rooms.hearing import PART_SAMPLES, find_parts
+from tests.rooms.patience import in_real_time
 from tests.rooms.replay import RecordedCall
 from tests.rooms.speech import read_question
 from tests.rooms.worker import RoomWorker, run_worker
 
 pytestmark = pytest.mark.room
 
-DISPATCH = {"voice": "TINY0", "greedy": True}
 BEFORE, AFTER = read_question("late_fee"), read_question("opening_hours")
+PART_S = PART_SAMPLES / SAMPLE_RATE_HZ
 SLACK_S = 0.15
 """What jitter buffers may add or take on a busy machine."""
 
@@ -58,10 +60,6 @@ class Said:
         delays_s = measure_delays_s(self.question, self.sent, self.heard, call.audio, margin_s=0.8)
         assert delays_s, "the agent was not heard"
         return median(delays_s)
-
-
-async def join(livekit: LiveKitCredentials, room: str, *, outlives_s: int = 1) -> Caller:
-    return await Caller.join(livekit, room=room, dispatch=DISPATCH, departure_timeout_s=outlives_s)
 
 
 async def say(caller: Caller, question: NDArray[np.int16]) -> Said:
@@ -101,7 +99,7 @@ def check_goes_on(heard: Recording, call: RecordedCall) -> None:
     """The caller heard the agent without a hole and without a burst."""
     samples = heard.samples
     found = [s for s in find_parts(samples[SAMPLE_RATE_HZ:], call.audio.agent) if s is not None]
-    assert len(found) * 0.4 > 0.7 * (len(samples) / SAMPLE_RATE_HZ - 1.5)
+    assert len(found) * PART_S > 0.6 * (len(samples) / SAMPLE_RATE_HZ - 1.5)
     assert max(found) - min(found) < 2 * SLACK_S * SAMPLE_RATE_HZ
 
 
@@ -119,20 +117,23 @@ def test_a_muted_caller_is_silence_and_the_agent_goes_on(
 ) -> None:
     async def scenario() -> tuple[Said, Said, RecordedCall]:
         known = worker.recordings()
-        caller = await join(livekit, "mute")
-        await caller.publish()
-        await hear_agent(caller)
-        first = await say(caller, BEFORE)
-        caller.microphone.track.mute()
-        await asyncio.sleep(5.0)
-        caller.microphone.track.unmute()
-        second = await say(caller, AFTER)
-        return first, second, await hang_up(caller, worker, known)
+        async with calling(livekit) as caller:
+            await caller.publish()
+            await hear_agent(caller)
+            first = await say(caller, BEFORE)
+            caller.microphone.track.mute()
+            await asyncio.sleep(5.0)
+            caller.microphone.track.unmute()
+            second = await say(caller, AFTER)
+            return first, second, await hang_up(caller, worker, known)
 
-    first, second, call = asyncio.run(scenario())
-    check(first, second, call)
-    check_goes_on(second.heard, call)
-    assert silent_stretch_s(call) > 4.5
+    def attempt() -> None:
+        first, second, call = asyncio.run(scenario())
+        check(first, second, call)
+        check_goes_on(second.heard, call)
+        assert silent_stretch_s(call) > 4.5
+
+    in_real_time(worker, attempt)
 
 
 def test_an_unpublished_microphone_is_silence_until_it_is_published_again(
@@ -140,21 +141,24 @@ def test_an_unpublished_microphone_is_silence_until_it_is_published_again(
 ) -> None:
     async def scenario() -> tuple[Said, Said, RecordedCall]:
         known = worker.recordings()
-        caller = await join(livekit, "unpublish")
-        await caller.publish()
-        await hear_agent(caller)
-        first = await say(caller, BEFORE)
-        await caller.unpublish()
-        await asyncio.sleep(3.0)
-        await caller.publish()
-        await asyncio.sleep(1.0)
-        second = await say(caller, AFTER)
-        return first, second, await hang_up(caller, worker, known)
+        async with calling(livekit) as caller:
+            await caller.publish()
+            await hear_agent(caller)
+            first = await say(caller, BEFORE)
+            await caller.unpublish()
+            await asyncio.sleep(3.0)
+            await caller.publish()
+            await asyncio.sleep(1.0)
+            second = await say(caller, AFTER)
+            return first, second, await hang_up(caller, worker, known)
 
-    first, second, call = asyncio.run(scenario())
-    check(first, second, call)
-    check_goes_on(second.heard, call)
-    assert silent_stretch_s(call) > 2.5
+    def attempt() -> None:
+        first, second, call = asyncio.run(scenario())
+        check(first, second, call)
+        check_goes_on(second.heard, call)
+        assert silent_stretch_s(call) > 2.5
+
+    in_real_time(worker, attempt)
 
 
 def test_who_leaves_and_comes_back_finds_the_same_conversation(
@@ -162,23 +166,31 @@ def test_who_leaves_and_comes_back_finds_the_same_conversation(
 ) -> None:
     async def scenario() -> tuple[Said, Said, RecordedCall]:
         known = worker.recordings()
-        caller = await join(livekit, "return", outlives_s=6)
-        await caller.publish()
-        await hear_agent(caller)
-        first = await say(caller, BEFORE)
-        await caller.leave()
-        await asyncio.sleep(3.0)
-        caller = await Caller.join(livekit, room="return")
-        await caller.publish()
-        await caller.until(lambda: bool(caller.heard.pieces), what="the agent", timeout_s=20.0)
-        await asyncio.sleep(1.0)
-        second = await say(caller, AFTER)
-        return first, second, await hang_up(caller, worker, known)
+        async with calling(livekit, outlives_s=6) as caller:
+            await caller.publish()
+            await hear_agent(caller)
+            first = await say(caller, BEFORE)
+            await caller.leave()
+            await asyncio.sleep(3.0)
+            again = await Caller.join(livekit, room=caller.room.name)
+            try:
+                await again.publish()
+                await again.until(
+                    lambda: bool(again.heard.pieces), what="the agent", timeout_s=20.0
+                )
+                await asyncio.sleep(1.0)
+                second = await say(again, AFTER)
+            finally:
+                await again.leave()
+            return first, second, await hang_up(again, worker, known)
 
-    first, second, call = asyncio.run(scenario())
-    check(first, second, call)
-    check_goes_on(second.heard, call)
-    assert silent_stretch_s(call) > 2.5
+    def attempt() -> None:
+        first, second, call = asyncio.run(scenario())
+        check(first, second, call)
+        check_goes_on(second.heard, call)
+        assert silent_stretch_s(call) > 2.5
+
+    in_real_time(worker, attempt)
 
 
 def test_who_speaks_at_once_is_heard_from_the_agents_first_moment_on(
@@ -186,22 +198,25 @@ def test_who_speaks_at_once_is_heard_from_the_agents_first_moment_on(
 ) -> None:
     async def scenario() -> tuple[Said, Said, RecordedCall]:
         known = worker.recordings()
-        caller = await join(livekit, "at-once")
-        microphone = await caller.publish()
-        microphone.say(BEFORE)
-        microphone.say(BEFORE[::-1])  # 4 s of speech, wherever in it the agent arrives
-        await microphone.said()
-        await asyncio.sleep(1.0)
-        first = Said(BEFORE, microphone.sent, caller.heard)
-        second = await say(caller, AFTER)
-        return first, second, await hang_up(caller, worker, known)
+        async with calling(livekit) as caller:
+            microphone = await caller.publish()
+            microphone.say(BEFORE)
+            microphone.say(BEFORE[::-1])  # 4 s of speech, wherever in it the agent arrives
+            await microphone.said()
+            await asyncio.sleep(1.0)
+            first = Said(BEFORE, microphone.sent, caller.heard)
+            second = await say(caller, AFTER)
+            return first, second, await hang_up(caller, worker, known)
 
-    first, second, call = asyncio.run(scenario())
-    assert second.delay_s(call) < 0.6
-    # Whatever was heard of the early speech was heard as it was said, not in a heap later on.
-    sent = first.sent.samples
-    shift = find(AFTER, sent).sample - engine_start_s(second, call) * SAMPLE_RATE_HZ
-    early = sent[: 2 * len(BEFORE)]
-    parts = [s for s in find_parts(early, call.audio.user) if s is not None]
-    assert len(parts) >= 4
-    assert all(abs(-s - shift) < SLACK_S * SAMPLE_RATE_HZ for s in parts)
+    def attempt() -> None:
+        first, second, call = asyncio.run(scenario())
+        assert second.delay_s(call) < 0.6
+        # Whatever was heard of the early speech was heard as it was said, not in a heap later on.
+        sent = first.sent.samples
+        shift = find(AFTER, sent).sample - engine_start_s(second, call) * SAMPLE_RATE_HZ
+        early = sent[: 2 * len(BEFORE)]
+        parts = [s for s in find_parts(early, call.audio.user) if s is not None]
+        assert len(parts) >= 4
+        assert all(abs(-s - shift) < SLACK_S * SAMPLE_RATE_HZ for s in parts)
+
+    in_real_time(worker, attempt)

@@ -98,6 +98,7 @@ class Caller:
         self._publication: rtc.LocalTrackPublication | None = None
         self._changed = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: list[BaseException] = []
         self.room.on("track_subscribed", self._on_track_subscribed)
         self.room.on("participant_attributes_changed", self._on_attributes_changed)
         self.room.on("participant_connected", lambda participant: self._changed.set())
@@ -171,17 +172,29 @@ class Caller:
                 await asyncio.wait_for(self._changed.wait(), left_s)
 
     async def leave(self) -> None:
-        """Leave the room and stop everything that runs for this caller."""
+        """Leave the room and stop everything that runs for this caller.
+
+        Raises:
+            Exception: What stopped this caller from hearing or reading while they were there.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        failures = list(self._failures)  # what fails from here on was cut off by leaving
         await self.room.disconnect()
         await self.unpublish()
+        if failures:
+            raise failures[0]
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._note_end)
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failures.append(error)
 
     def _on_track_subscribed(
         self,

@@ -21,7 +21,9 @@ server = PersonaPlexServer(host="127.0.0.1", port=0)
 async def write_report(ctx: JobContext) -> None:
     report = ctx.make_session_report().to_dict()
     path = Path(os.environ["CALL_REPORTS"]) / f"{ctx.job.room.name}.json"
-    path.write_text(json.dumps(report, default=str), encoding="utf-8")
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(report, default=str), encoding="utf-8")
+    part.rename(path)
 
 
 @server.rtc_session(agent_name="personaplex", on_session_end=write_report)

@@ -50,9 +50,10 @@ class RoomWorker:
             raise AssertionError(f"{error}; the worker wrote:\n{self.process.tail()}") from None
         return (self.recordings() - known).pop()
 
-    def report(self, room: str) -> dict[str, Any]:
-        """What LiveKit's session of a room knew when it ended."""
+    async def next_report(self, room: str) -> dict[str, Any]:
+        """Wait for what LiveKit's session of a room knew when it ended."""
         path = self.folder / "reports" / f"{room}.json"
+        await until(path.exists, what="the agent's report")
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return content
 
