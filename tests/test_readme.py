@@ -48,7 +48,7 @@ def test_its_commands_and_their_options_exist(monkeypatch: pytest.MonkeyPatch) -
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("livekit-personaplex ")]
     assert commands
     for command in commands:
-        module = importlib.import_module(f"livekit_personaplex.cli.{command[0]}")
+        module = importlib.import_module(f"livekit_personaplex.cli.{command[0].replace('-', '_')}")
         monkeypatch.setattr(module, "run", lambda arguments: 0)
         assert main(command) == 0, command
 
