@@ -1,12 +1,15 @@
 """How one conversation draws its tokens. Plain values, validated once; no torch, no livekit."""
 
 import math
+import reprlib
 from dataclasses import dataclass, fields
 
 from livekit_personaplex.errors import ConfigError
 
 MAX_SEED = 2**63 - 1
 MAX_TEMPERATURE = 10.0
+MIN_TEMPERATURE = 1e-6
+"""Less is as good as greedy, and would in the end divide logits to infinity."""
 MAX_TOP_K = 32_000
 
 
@@ -16,9 +19,10 @@ class Sampling:
 
     Attributes:
         greedy: Take the likeliest token always; temperatures and top-k are then not used.
-        text_temperature: Temperature of the text token; 0 means greedy for text.
+        text_temperature: Temperature of the text token; 0, and less than `MIN_TEMPERATURE`, means
+            greedy for text.
         text_top_k: How many of the likeliest text tokens are drawn from.
-        audio_temperature: Temperature of the audio tokens; 0 means greedy for audio.
+        audio_temperature: The same of the audio tokens.
         audio_top_k: How many of the likeliest audio tokens are drawn from.
         seed: One seed gives one conversation, whoever else is talking. None: a random one is
             chosen by the engine and reported.
@@ -33,7 +37,7 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not isinstance(self.greedy, bool):
-            raise ConfigError(f"greedy must be true or false, got {self.greedy!r}")
+            raise ConfigError(f"greedy must be true or false, got {reprlib.repr(self.greedy)}")
         for name in ("text_temperature", "audio_temperature"):
             _check_temperature(name, getattr(self, name))
         for name in ("text_top_k", "audio_top_k"):
@@ -46,14 +50,19 @@ SAMPLING_FIELDS = tuple(field.name for field in fields(Sampling))
 
 
 def _check_temperature(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ConfigError(f"{name} must be a finite number, got {value!r}")
+    # Compared before anything makes a float of it: a whole number may be too large for one.
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not -math.inf < value < math.inf
+    ):
+        raise ConfigError(f"{name} must be a finite number, got {reprlib.repr(value)}")
     if not 0.0 <= value <= MAX_TEMPERATURE:
-        raise ConfigError(f"{name} must lie in 0..{MAX_TEMPERATURE:g}, got {value!r}")
+        raise ConfigError(f"{name} must lie in 0..{MAX_TEMPERATURE:g}, got {reprlib.repr(value)}")
 
 
 def _check_int(name: str, value: object, *, low: int, high: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, got {value!r}")
+        raise ConfigError(f"{name} must be a whole number, got {reprlib.repr(value)}")
     if not low <= value <= high:
-        raise ConfigError(f"{name} must lie in {low}..{high}, got {value}")
+        raise ConfigError(f"{name} must lie in {low}..{high}, got {reprlib.repr(value)}")

@@ -57,18 +57,29 @@ def test_metadata_may_be_empty(metadata: str) -> None:
         ('{"seed": true}', "seed must be a whole number"),
         ('{"temperature": NaN}', "must be a JSON object"),
         ('{"temperature": 1e999}', "finite"),
+        ('{"temperature": 1' + "0" * 400 + "}", "must lie in 0.."),
         ('{"temperature": -0.1}', "must lie in 0.."),
         ('{"temperature": "hot"}', "finite number"),
         ('{"text_top_k": 0}', "text_top_k must lie in"),
         ('{"greedy": "yes"}', "greedy must be true or false"),
     ],
-    ids=range(29),
+    ids=range(30),
 )
 def test_metadata_that_cannot_be_used_is_refused_with_the_reason(
     metadata: str, reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=reason):
         PersonaPlexModel().for_call(metadata)
+
+
+@pytest.mark.parametrize("name", ["seed", "temperature", "text_top_k", "greedy"])
+@pytest.mark.parametrize(
+    "value", ["x" * 9_000, ["x" * 9_000], 10**400, {"x": ["x"] * 900}], ids=type
+)
+def test_an_error_repeats_little_of_a_long_value(name: str, value: object) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PersonaPlexModel().for_call(json.dumps({name: value}))
+    assert len(str(caught.value)) < 200
 
 
 def test_a_personas_text_is_not_repeated_in_an_error() -> None:

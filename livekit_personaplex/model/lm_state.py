@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from livekit_personaplex.kernels.kv_rings import KvRings
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.model.steering import Steering
-from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.sampling import MIN_TEMPERATURE, Sampling
 
 RING_COLUMNS = 4
 """Columns of the token ring: the longest acoustic delay plus the three columns one step touches."""
@@ -135,7 +135,12 @@ class LmState:
         self.provided[slot].copy_(torch.from_numpy(provided))
         self.steering.reset(slot)
         self.seeds[slot] = sampling.seed
-        self.text_temperatures[slot] = 0.0 if sampling.greedy else sampling.text_temperature
-        self.audio_temperatures[slot] = 0.0 if sampling.greedy else sampling.audio_temperature
+        self.text_temperatures[slot] = _temperature(sampling, sampling.text_temperature)
+        self.audio_temperatures[slot] = _temperature(sampling, sampling.audio_temperature)
         self.text_top_ks[slot] = sampling.text_top_k
         self.audio_top_ks[slot] = sampling.audio_top_k
+
+
+def _temperature(sampling: Sampling, given: float) -> float:
+    """Give the temperature to draw with; 0 is greedy."""
+    return 0.0 if sampling.greedy or given < MIN_TEMPERATURE else given
