@@ -157,7 +157,7 @@ def test_unusable_top_level_value_is_refused(field: str, value: object, tmp_path
         load_config(write_config(tmp_path, values))
 
 
-@pytest.mark.parametrize("text", ["{", "[1]", '"x"', "\xff"])
+@pytest.mark.parametrize("text", ["{", "[1]", '"x"', "\xff", "[" * 100_000], ids=range(5))
 def test_file_that_is_no_json_object_is_a_checkpoint_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(text.encode("latin-1"))
     with pytest.raises(CheckpointError, match=r"config\.json"):

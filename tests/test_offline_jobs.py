@@ -69,6 +69,7 @@ def test_a_line_of_json_says_what_is_its_own_and_the_rest_is_for_all(tmp_path: P
     [
         ("{", "line 2: expected a JSON object"),
         ("[]", "line 2: expected a JSON object, got list"),
+        ("[" * 100_000, "line 2: expected a JSON object"),
         ("{}", "line 2: expected a path as input"),
         ('{"input": 3}', "line 2: input must be a text"),
         ('{"input": "a.wav", "speaker": "ANN"}', "line 2: unknown fields speaker; known are"),

@@ -271,7 +271,7 @@ def load_config(folder: Path | str) -> PersonaPlexConfig:
         return PersonaPlexConfig()
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} must hold a JSON object, got {type(values).__name__}")

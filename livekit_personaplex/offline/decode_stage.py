@@ -44,7 +44,7 @@ class DecodeStage:
             num_samples = min(num_samples, int(metadata.get("num_samples", num_samples)))
             origin = json.loads(metadata.get("origin", "{}"))
             recording = Path(origin["input"]) if "input" in origin else None
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise ConfigError(f"{job.source} holds metadata that is not ours: {error}") from None
         caller = np.zeros(num_samples, dtype=np.int16)
         if self.options.layout != "mono":

@@ -96,7 +96,7 @@ def _read_lines(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 def _parse(where: str, line: str) -> dict[str, object]:
     try:
         given = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{where}: expected a JSON object: {error}") from None
     if not isinstance(given, dict):
         raise ConfigError(f"{where}: expected a JSON object, got {type(given).__name__}")

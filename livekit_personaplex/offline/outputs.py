@@ -91,7 +91,7 @@ def is_talk_done(job: Job, options: BatchOptions) -> bool:
         written = json.loads(files.description.read_text(encoding="utf-8"))["origin"]
         if job.sampling.seed is None:
             written["sampling"]["seed"] = None
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return False  # it is not there, or not ours
     return bool(written == origin(job, job.sampling, options))
 
