@@ -67,3 +67,10 @@ def test_no_latency_is_made_up_when_the_agent_is_silent() -> None:
     call = CallAudio(user=spoken, agent=silence)
     sent, heard = recording(spoken, start_s=0.0), recording(silence, start_s=0.1)
     assert measure_delays_s(clip, sent, heard, call) == []
+
+
+def test_no_latency_is_made_up_when_the_call_ended_before_the_model_heard_the_question() -> None:
+    clip = noise(SAMPLE_RATE_HZ, seed=6)
+    call = CallAudio(user=np.zeros(0, np.int16), agent=np.zeros(0, np.int16))
+    sent, heard = recording(clip, start_s=0.0), recording(clip, start_s=0.1)
+    assert measure_delays_s(clip, sent, heard, call) == []

@@ -108,9 +108,7 @@ def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
         "PERSONAPLEX_SLOTS": "2",
         "PERSONAPLEX_ENGINE": "",
     }
-    stays = arguments.page or (sys.stdin.isatty() and not arguments.once)
-    if stays:
-        check_library()
+    stays = _can_stay(arguments, display)
     wanted = {name: getattr(arguments, name) for name in ("voice", "persona", "seed")}
     return DemoPlan(
         livekit_server=find_livekit_server(_PROJECT),
@@ -124,6 +122,21 @@ def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
         places_call=not arguments.page,
         stay=partial(_serve_page, arguments, model, display) if stays else None,
     )
+
+
+def _can_stay(arguments: argparse.Namespace, display: Display) -> bool:
+    """Whether a page can be served to somebody who is there to use it."""
+    if arguments.page:
+        check_library()
+        return True
+    if arguments.once or not sys.stdin.isatty():
+        return False
+    try:
+        check_library()
+    except ConfigError as error:
+        display.note(f"ending after the call: {error}")
+        return False
+    return True
 
 
 def _serve_page(

@@ -55,6 +55,8 @@ def measure_delays_s(
         One delay for every half second in which the agent was loud enough to be found; empty when
         it said nothing then.
     """
+    if min(len(sent.samples), len(call.user)) < len(clip):
+        return []  # the call ended before the model had heard all of it
     sent_match, user_match = find(clip, sent.samples), find(clip, call.user)
     if user_match.score < _MIN_SCORE:
         return []

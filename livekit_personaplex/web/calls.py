@@ -71,9 +71,10 @@ class CallDesk:
         return Call(url=self.server.url, room=room, token=str(token.to_jwt()))
 
     async def call_again(self, room: str) -> bool:
-        """Call the agent into a room once more, if nobody has answered the call into it.
+        """Call the agent into a room once more, if none is there.
 
-        LiveKit offers a call to workers once, and hears of a freed slot up to 2.5 s late.
+        LiveKit offers a call to workers once, and hears of a freed slot up to 2.5 s late. Taking
+        the earlier call back ends its job, should one be on its way: there are never two agents.
 
         Returns:
             Whether it was called.
@@ -81,9 +82,10 @@ class CallDesk:
         if room not in self._wishes:
             return False
         async with self._livekit() as livekit:
+            there = await livekit.room.list_participants(api.ListParticipantsRequest(room=room))
+            if any(one.kind == api.ParticipantInfo.Kind.AGENT for one in there.participants):
+                return False
             for dispatch in await livekit.agent_dispatch.list_dispatch(room):
-                if dispatch.state.jobs:
-                    return False
                 await livekit.agent_dispatch.delete_dispatch(dispatch.id, room)
             await livekit.agent_dispatch.create_dispatch(
                 api.CreateAgentDispatchRequest(

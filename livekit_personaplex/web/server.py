@@ -71,7 +71,7 @@ def check_library() -> None:
     if not LIVEKIT_CLIENT.is_file():
         raise ConfigError(
             f"the page to talk on needs livekit-client, and there is none at {LIVEKIT_CLIENT}: "
-            "run `make web` (it needs npm), or do without the page with --once"
+            "`make web` installs it (and needs npm)"
         )
 
 
