@@ -156,6 +156,8 @@ def test_another_voice_and_seed_are_taken_by_rejoining(page: Any, stack: PageSta
     page.click(".advanced summary")
     page.fill("#seed", "7")
     page.select_option("#phrasing", index=1)
+    page.fill("#greeting", "Hello.")
+    page.select_option("#first-speaker", "agent")
     page.click("#rejoin")
     page.wait_for_selector("body:not([data-phase=live])")
     page.wait_for_selector(LIVE)
@@ -163,6 +165,7 @@ def test_another_voice_and_seed_are_taken_by_rejoining(page: Any, stack: PageSta
     assert page.is_hidden("#rejoin")
     first, second = requests
     assert (first["voice"], second["voice"], second["seed"]) == ("TINY0", "TINY0.wav", 7)
+    assert (second["greeting"], second["first_speaker"]) == ("Hello.", "agent")
     assert second["persona"].startswith("You enjoy having a good conversation.")
     page.click("#leave")
 
