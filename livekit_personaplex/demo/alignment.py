@@ -37,9 +37,16 @@ def find(needle: NDArray[np.int16], haystack: NDArray[np.int16]) -> Match:
     spectrum = np.fft.rfft(whole, size) * np.conj(np.fft.rfft(part, size))
     places = len(whole) - len(part) + 1
     correlation = np.fft.irfft(spectrum, size)[:places]
-    energy = np.concatenate([[0.0], np.cumsum(np.square(whole))])
-    local = np.sqrt(np.maximum(energy[len(part) :] - energy[:places], 0.0))
+    sums, energies = _window_sums(whole, len(part)), _window_sums(np.square(whole), len(part))
+    local = np.sqrt(np.maximum(energies - np.square(sums) / len(part), 0.0))
     quiet = 1e-3 * local.max() + 1.0
     scores = correlation / (np.maximum(local, quiet) * np.linalg.norm(part))
     best = int(scores.argmax())
     return Match(sample=best, score=float(scores[best]))
+
+
+def _window_sums(values: NDArray[np.float64], length: int) -> NDArray[np.float64]:
+    """Sum of every stretch of ``length`` values."""
+    total = np.concatenate([[0.0], np.cumsum(values)])
+    sums: NDArray[np.float64] = total[length:] - total[:-length]
+    return sums
