@@ -160,6 +160,25 @@ def test_an_engine_that_is_killed_is_started_again_at_the_same_address() -> None
     asyncio.run(run())
 
 
+def test_an_engine_that_hangs_as_a_whole_is_killed_and_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(supervisor, "PROBE_EVERY_S", 0.1)
+    monkeypatch.setattr(supervisor, "UNANSWERED_S", 1.0)
+
+    async def run() -> None:
+        async with supervised("fine") as (engine, _):
+            pid = engine.pid
+            assert pid is not None
+            await asyncio.sleep(1.5)
+            assert engine.num_restarts == 0  # one that answers is left alone
+            os.kill(pid, signal.SIGSTOP)
+            await wait_for(lambda: engine.num_restarts == 1)
+            assert not is_running(pid) and await is_served(engine.address)
+
+    asyncio.run(run())
+
+
 def test_an_engine_on_tcp_gets_its_token_and_keeps_the_port_it_chose() -> None:
     async def run() -> None:
         settings = EngineSettings(listen=EngineAddress(host="127.0.0.1"), token="secret")

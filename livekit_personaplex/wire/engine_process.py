@@ -6,6 +6,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from livekit_personaplex.errors import EngineStartError
@@ -102,10 +103,15 @@ class EngineProcess:
             await asyncio.wait_for(self.wait(), timeout_s)
         except asyncio.TimeoutError:
             logger.warning("the engine does not stop and is killed", extra={"pid": self.pid})
-            os.killpg(self.pid, signal.SIGKILL)
+            self.kill()
             await self.wait()
         for reader in self._readers:
             reader.cancel()
+
+    def kill(self) -> None:
+        """End it, and what it has started, at once; `wait` gives its exit code."""
+        with suppress(ProcessLookupError):  # it has ended just now
+            os.killpg(self.pid, signal.SIGKILL)
 
     async def _read_output(self) -> None:
         async for line in _lines(self._process.stdout):

@@ -1,4 +1,7 @@
-"""Starts an engine process, watches it, and starts it again when it dies. No torch, no livekit."""
+"""Starts an engine process, watches it, and starts it again when it dies or hangs.
+
+No torch, no livekit.
+"""
 
 import asyncio
 import secrets
@@ -10,17 +13,23 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 
-from livekit_personaplex.errors import EngineStartError
+from livekit_personaplex.errors import EngineError, EngineStartError, PersonaPlexError
 from livekit_personaplex.log import logger
 from livekit_personaplex.settings import EngineSettings
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.engine_process import EngineProcess
+from livekit_personaplex.wire.http import fetch_stats
 
 STOP_TIMEOUT_S = 8.0
 FIRST_BACKOFF_S = 0.5
 MAX_BACKOFF_S = 30.0
 HEALTHY_S = 60.0
 """An engine that lived this long after it was ready is started again without more delay."""
+
+PROBE_EVERY_S = 5.0
+UNANSWERED_S = 30.0
+"""An engine that has not answered for so long hangs: one whose device hangs says so much earlier,
+by itself, and its calls have ended by now."""
 
 
 class EngineState(Enum):
@@ -144,7 +153,7 @@ class EngineSupervisor:
         while True:
             assert self._process is not None
             ready_s = loop.time()
-            code = await self._process.wait()
+            code = await self._wait_for_end(self._process)
             logger.error(
                 "the engine died and is started again",
                 extra={"engine": self._name, "exit_code": code},
@@ -155,6 +164,35 @@ class EngineSupervisor:
             backoff_s = await self._restart(backoff_s)
             self.num_restarts += 1
             self._set_state(EngineState.READY)
+
+    async def _wait_for_end(self, process: EngineProcess) -> int:
+        """Wait until the engine ends; one that answers no more is killed. Gives the exit code."""
+        loop = asyncio.get_running_loop()
+        ended = asyncio.create_task(process.wait())
+        answered_s = loop.time()
+        try:
+            while not (await asyncio.wait({ended}, timeout=PROBE_EVERY_S))[0]:
+                if await self._answers():
+                    answered_s = loop.time()
+                elif loop.time() - answered_s > UNANSWERED_S:
+                    logger.error(
+                        "the engine does not answer and is killed",
+                        extra={"engine": self._name, "pid": process.pid},
+                    )
+                    process.kill()
+                    return await ended
+            return ended.result()
+        finally:
+            ended.cancel()
+
+    async def _answers(self) -> bool:
+        try:
+            await fetch_stats(self.address, token=self.token)
+        except EngineError:
+            return False
+        except PersonaPlexError:
+            pass  # an answer, if an odd one
+        return True
 
     async def _restart(self, backoff_s: float) -> float:
         """Try until the engine is ready again; gives the delay before the next attempt."""
