@@ -161,6 +161,10 @@ def test_a_call_that_leaves_in_mid_prompt_gives_its_slot_back(serving: EngineAdd
             ["--listen", "unix:/tmp/personaplex-test.sock", "--slots", "0"],
             "slots must be 1 or more",
         ),
+        (
+            ["--listen", "unix:/tmp/personaplex-test.sock", "--record", f"{__file__}/calls"],
+            "recordings cannot be written to",
+        ),
     ],
 )
 def test_what_a_person_can_put_right_is_one_line_and_no_traceback(

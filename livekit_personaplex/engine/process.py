@@ -18,6 +18,7 @@ from livekit_personaplex.engine.engine import Engine
 from livekit_personaplex.engine.listen_socket import ListenSocket
 from livekit_personaplex.engine.opus import check_opus
 from livekit_personaplex.engine.parent_watch import watch_parent
+from livekit_personaplex.engine.recorder import check_folder
 from livekit_personaplex.engine.server import EngineServer
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.log import logger
@@ -48,7 +49,7 @@ def run_engine(
         The exit code. A core that hangs leaves the process at once with this code instead.
 
     Raises:
-        ConfigError: It cannot listen there, or a setting does not fit the model.
+        ConfigError: It cannot listen or record there, or a setting does not fit the model.
         CheckpointError: The model's files cannot be used.
         EngineStartError: Loading failed in another way; the log says how.
     """
@@ -66,6 +67,8 @@ async def _run(
         raise ConfigError("an engine needs an address to listen on: unix:PATH or HOST:PORT")
     if settings.nvidia_protocol:
         check_opus()
+    if settings.record_dir is not None:
+        check_folder(settings.record_dir)
     told_to_stop = _listen_for_stop(exit_with_parent)
     listen_socket = ListenSocket(settings.listen)
     engine = Engine(settings, load)

@@ -13,6 +13,7 @@ One safetensors file per session, ``SESSION.safetensors``, readable by its owner
 
 import json
 import os
+import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,9 +24,27 @@ from safetensors.numpy import save
 from livekit_personaplex.audio import FRAME_SAMPLES, NUM_TOKEN_ROWS
 from livekit_personaplex.engine.scheduler import SessionStep
 from livekit_personaplex.engine.steering import Command, Hold, Say, StopSaying
+from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.version import __version__
 from livekit_personaplex.wire.protocol import OpenRequest
+
+
+def check_folder(folder: Path) -> None:
+    """Make the folder for recordings when it is not there.
+
+    Raises:
+        ConfigError: It cannot be made, or not be written to.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"recordings cannot be written to {folder} ({error.strerror}); choose another folder, "
+            "or unset PERSONAPLEX_RECORD"
+        ) from None
 
 
 class Recording:
