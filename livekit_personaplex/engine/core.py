@@ -5,6 +5,7 @@ tick runs and with which frames. Slots are stepped in groups of a fixed size; a 
 with the same shape, so what a conversation computes never depends on its neighbours.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -298,11 +299,16 @@ def load_model(settings: EngineSettings) -> PersonaPlex:
 def find_device(name: str) -> torch.device:
     """Find a device; a GPU becomes the one that this thread's kernels and recordings run on.
 
+    On a CPU this also settles how many threads compute: all cores but one. Threads that wait for
+    one another spin, and where sockets and rooms want a core too, a step takes ten times as long.
+
     Raises:
         ConfigError: This machine does not have it.
     """
     device = torch.device(name)
     if device.type != "cuda":
+        free_cores = (os.cpu_count() or 2) - 1
+        torch.set_num_threads(max(1, min(torch.get_num_threads(), free_cores)))
         return device
     if not torch.cuda.is_available():
         raise ConfigError(
