@@ -27,6 +27,7 @@ from livekit_personaplex.wire.engine_process import READY_PREFIX
 
 _PROGRESS_S = 10.0
 _RECORDING_TIMEOUT_S = 10.0
+_MAX_SPREAD_S = 0.3
 _REGISTER_TIMEOUT_S = 60.0
 
 
@@ -170,6 +171,8 @@ def _tell_latency(
         f"{max(delays_s) * 1000:.0f} ms; microphone, Opus and jitter buffers both ways, the "
         "model's 80 ms frame and its step included)"
     )
+    if max(delays_s) - min(delays_s) > _MAX_SPREAD_S:
+        display.note("the agent fell behind: this machine is too slow or too busy for real time")
 
 
 def _keep_answer(outcome: CallOutcome, output: Path, display: Display) -> None:
