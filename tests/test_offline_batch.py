@@ -302,12 +302,17 @@ def test_codes_say_what_they_came_of(tmp_path: Path) -> None:
         ),
         (["--inputs", "TMP/in", "--output-dir", "TMP/out", "--voice", "A", "--seed", "-1"], "seed"),
         (["--input", "TMP/in/0.wav", "--output", "TMP/a.wav"], "--voice"),
+        (
+            ["--inputs", "TMP/in/list.txt", "--output-dir", "TMP/in", "--voice", "A"],
+            "would replace the recording",
+        ),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_status_2(
     options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_recordings(tmp_path / "in", [2_000])
+    (tmp_path / "in" / "list.txt").write_text("0.wav\n")
     assert offline(*(option.replace("TMP", str(tmp_path)) for option in options)) == 2
     line = capsys.readouterr().err.strip().splitlines()[-1]
     assert line.startswith("livekit-personaplex: error: ") and message in line

@@ -98,6 +98,8 @@ def test_the_last_frame_of_the_input_is_heard_by_nobody(tmp_path: Path) -> None:
         (["--voice", "TINY0", "--tokens", "TMP/t", "--seed", "-1"], "seed"),
         (["--voice", "TINY0", "--tokens", "TMP/t", "--persona", "word " * 5000], "persona"),
         (["--voice", "TMP/broken.wav", "--tokens", "TMP/t"], "broken.wav"),
+        (["--voice", "TINY0", "--tokens", "TMP/t", "--text", "TMP/./t"], "file of its own"),
+        (["--voice", "A", "--input", "TMP/a.wav", "--output", "TMP/a.wav"], "file of its own"),
     ],
 )
 def test_a_mistake_is_one_clear_line_and_exit_status_2(

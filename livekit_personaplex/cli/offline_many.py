@@ -11,7 +11,7 @@ from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.offline.batch import run_batch
 from livekit_personaplex.offline.decode_stage import DecodeStage
 from livekit_personaplex.offline.jobs import Job, read_jobs
-from livekit_personaplex.offline.outputs import BatchOptions
+from livekit_personaplex.offline.outputs import BatchOptions, JobFiles
 from livekit_personaplex.offline.report import Entry, Report
 from livekit_personaplex.offline.talk_stage import TalkStage
 from livekit_personaplex.sampling import Sampling
@@ -108,4 +108,11 @@ def _read_jobs(arguments: argparse.Namespace, options: BatchOptions) -> list[Job
         raise ConfigError(
             f"{voiceless[0].source} has no voice: give --voice, or one on each line of a .jsonl"
         )
+    recordings = {job.source.resolve() for job in jobs}
+    for job in jobs:
+        if (path := JobFiles.of(job, options).audio).resolve() in recordings:
+            raise ConfigError(
+                f"the output of {job.source} would replace the recording {path}; choose another "
+                "--output-dir"
+            )
     return jobs

@@ -68,3 +68,6 @@ def _check(arguments: argparse.Namespace) -> None:
             raise ConfigError(f"expected a folder at {path.parent} to write {path.name} into")
         if path.is_dir():
             raise ConfigError(f"expected a file to write, {path} is a folder")
+    used = [path.resolve() for path in (arguments.input, *wanted)]
+    if len(set(used)) < len(used):
+        raise ConfigError("expected a file of its own for the recording and for each output")

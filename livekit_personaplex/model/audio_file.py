@@ -40,11 +40,17 @@ def read_recording(
     import soundfile
     import soxr
 
+    if isinstance(file, (str, os.PathLike)) and not os.path.exists(file):
+        raise ConfigError(f"expected a recording at {name}, found none; check the path")
     try:
         with soundfile.SoundFile(file) as audio:
             rate_hz, channels = int(audio.samplerate), int(audio.channels)
             _check_format(name, rate_hz, channels, num_samples=int(audio.frames), max_s=max_s)
             samples = audio.read(dtype="float32", always_2d=True)
+    except soundfile.LibsndfileError as error:  # whose own text repeats the file, or its address
+        raise ConfigError(
+            f"{name} cannot be read as audio ({error.error_string}); use a WAV file"
+        ) from error
     except (soundfile.SoundFileError, OSError) as error:
         raise ConfigError(f"{name} cannot be read as audio ({error}); use a WAV file") from error
     if len(samples) == 0:
