@@ -16,6 +16,10 @@ from livekit_personaplex.demo.livekit_server import (
 from livekit_personaplex.wire.address import EngineAddress
 from tests.gst_harness import GStreamer, find_gstreamer
 
+# Small models are computed fastest by one thread, most of all where servers and rooms want a core:
+# threads that wait for one another spin. For what tests start as well; read when torch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 PROJECT = Path(__file__).resolve().parents[1]
 
 

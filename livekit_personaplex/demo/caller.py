@@ -230,8 +230,10 @@ class Caller:
 
     async def _read_words(self, reader: rtc.TextStreamReader, identity: str) -> None:
         segment = (reader.info.attributes or {}).get("lk.segment_id", reader.info.stream_id)
-        async for text in reader:
-            self._add_words(identity, segment, text, is_final=False)
+        # whoever leaves in the middle of a word breaks the stream off: what was said stands
+        with contextlib.suppress(rtc.StreamError):
+            async for text in reader:
+                self._add_words(identity, segment, text, is_final=False)
         self._add_words(identity, segment, "", is_final=True)
 
     def _add_words(self, identity: str, segment: str, text: str, *, is_final: bool) -> None:
