@@ -60,10 +60,6 @@ class MimiState:
         self.rings[:, slot].zero_()
 
 
-MimiEncoderState = MimiState
-MimiDecoderState = MimiState
-
-
 @dataclass(frozen=True, slots=True)
 class MimiEncoder:
     """PCM to codes.
