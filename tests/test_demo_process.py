@@ -25,6 +25,20 @@ def test_a_child_that_ends_early_is_told_with_its_last_lines() -> None:
             child.wait_for("ready", timeout_s=30.0)
 
 
+def test_a_child_that_ends_slowly_is_told_with_its_exit_status() -> None:
+    code = "import os, sys, time; print('bye'); sys.stdout.flush(); os.close(1); os.close(2); "
+    with start(code + "time.sleep(0.5); os._exit(3)") as child:
+        with pytest.raises(PersonaPlexError, match=r"(?s)ended before.*exit status is 3.*bye"):
+            child.wait_for("ready", timeout_s=30.0)
+
+
+def test_a_child_that_only_closes_its_output_is_told_as_running() -> None:
+    code = "import os, sys, time; print('bye'); sys.stdout.flush(); os.close(1); os.close(2); "
+    with start(code + "time.sleep(60)") as child:
+        with pytest.raises(PersonaPlexError, match=r"(?s)closed its output.*still running.*bye"):
+            child.wait_for("ready", timeout_s=30.0)
+
+
 def test_a_line_that_does_not_come_is_not_waited_for_forever() -> None:
     with start("import time; time.sleep(60)") as child:
         with pytest.raises(PersonaPlexError, match="within 0.2 s"):

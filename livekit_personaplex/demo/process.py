@@ -16,6 +16,7 @@ from typing_extensions import Self
 from livekit_personaplex.errors import PersonaPlexError
 
 _TAIL_LINES = 20
+_EXIT_GRACE_S = 2.0
 
 
 class LoggedProcess:
@@ -77,7 +78,7 @@ class LoggedProcess:
                 seen = max(seen, len(self.lines))
                 left_s = deadline - time.monotonic()
                 if not self._reader.is_alive() and seen == len(self.lines):
-                    raise PersonaPlexError(self._account(f"ended before it wrote {text!r}"))
+                    raise PersonaPlexError(self._account(self._ended_without(text)))
                 if left_s <= 0:
                     raise PersonaPlexError(
                         self._account(f"did not write {text!r} within {timeout_s:g} s")
@@ -144,6 +145,14 @@ class LoggedProcess:
                     self._changed.notify_all()
         with self._changed:
             self._changed.notify_all()
+
+    def _ended_without(self, text: str) -> str:
+        # Its output is closed a moment before the kernel has a status to give.
+        try:
+            self._process.wait(_EXIT_GRACE_S)
+        except subprocess.TimeoutExpired:
+            return f"closed its output before it wrote {text!r}"
+        return f"ended before it wrote {text!r}"
 
     def _account(self, what: str) -> str:
         status = self._process.poll()
