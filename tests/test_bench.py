@@ -77,12 +77,15 @@ def test_paced_callers_come_and_go_on_a_running_engine(tmp_path: Path) -> None:
                 callers=2,
                 duration_s=2.0,
                 mean_call_s=0.5,
+                leaving=1,
                 jitter_ms=5.0,
                 persona_words=3,
             )
             figures = await measure_paced(load)
         assert figures.calls >= 2 and figures.failed == figures.refused == 0
-        assert figures.frames >= 30 and figures.p50_ms < 80
+        assert figures.frames >= 30 and figures.p50_ms < 80 and figures.past_window == 0
+        assert figures.calls == 2 or figures.open_p50_ms > 0, "the second call of who leaves"
+        assert figures.first_open_max_ms > 0
 
     asyncio.run(measure())
 

@@ -53,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--callers", metavar="N", type=int, default=64, help="paced: who talk at a time (64)")
     add("--duration-s", metavar="S", type=float, default=60.0, help="paced: for how long (60)")
     add("--mean-call-s", metavar="S", type=float, help="paced: callers leave after about so long")
+    add("--leaving", metavar="N", type=int, help="paced: how many of them do so (all)")
     add(
         "--jitter-ms", metavar="MS", type=float, default=20.0, help="paced: lateness of frames (20)"
     )
@@ -122,6 +123,7 @@ def _paced(arguments: argparse.Namespace) -> Iterable[Mapping[str, object]]:
         callers=arguments.callers,
         duration_s=arguments.duration_s,
         mean_call_s=arguments.mean_call_s,
+        leaving=arguments.leaving,
         jitter_ms=arguments.jitter_ms,
     )
     return [asyncio.run(measure_paced(load)).as_json()]
