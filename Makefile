@@ -88,6 +88,10 @@ $(READY): pyproject.toml
 	    $(PYTHON) -m pip install --quiet --upgrade 'pip>=25.1'; \
 	    $(PYTHON) -m pip install --editable . --group dev; \
 	fi
+	@if uv --version >/dev/null 2>&1; then install="uv pip install --python $(PYTHON)"; \
+	else install="$(PYTHON) -m pip install"; fi; \
+	$$install --editable '.[captions]' || \
+	    echo "there is no recogniser of callers' words for this machine: all else works without" >&2
 	@touch $@
 
 .tools/livekit-server:

@@ -9,13 +9,16 @@ persona, a seed: {"voice": "NATM1", "persona": "You are Bob.", "seed": 7, "tempe
 from livekit.agents import Agent, AgentSession, CloseEvent, JobContext, cli
 from livekit.agents.voice import room_io
 
-from livekit_personaplex import PersonaPlexModel, PersonaPlexServer
+from livekit_personaplex import LocalSTT, PersonaPlexModel, PersonaPlexServer
 
 PERSONA = "You enjoy having a good conversation. Your name is Ann."
 JOIN_TIMEOUT_S = 60.0
 
 server = PersonaPlexServer()  # starts the engine, and takes as many calls as it has slots
-model = PersonaPlexModel(auto_arm=False)  # armed below, once the caller can hear it
+model = PersonaPlexModel(
+    auto_arm=False,  # armed below, once the caller can hear it
+    user_stt=LocalSTT.from_env(),  # the caller's words too, if PERSONAPLEX_CAPTIONS=local
+)
 
 ROOM = room_io.RoomOptions(
     text_input=False,  # typed text would cut the agent short, and the model cannot read it

@@ -38,7 +38,11 @@ server = PersonaPlexServer()
 
 
 def make_recognizer() -> stt.STT[Any]:
-    """Any LiveKit STT that streams; this one runs in LiveKit Cloud, paid with the same keys."""
+    """Any LiveKit STT that streams; this one runs in LiveKit Cloud, paid with the same keys.
+
+    One that runs here, rough and free: `livekit_personaplex.LocalSTT()`, after
+    ``pip install 'livekit-personaplex[captions]'``.
+    """
     return inference.STT("deepgram/nova-3", language="en")
 
 

@@ -14,6 +14,7 @@ PERSONAPLEX_ENGINE    address of an engine that runs already, or a list of them 
                       nothing is started then
 PERSONAPLEX_TOKEN     bearer token of an engine on TCP
 PERSONAPLEX_METRICS   port of a worker's Prometheus metrics; by default there is none
+PERSONAPLEX_CAPTIONS  local: a worker's calls show the caller's words too, by a small recogniser
 ====================  =============================================================
 """
 
@@ -38,6 +39,7 @@ KV_DTYPES = ("same", "fp8")
 _DEVICE = re.compile(r"cpu|cuda(:\d{1,3})?", re.ASCII)
 _PREFIX = "PERSONAPLEX_"
 _PRELOAD = "LIVEKIT_AGENTS_PRELOAD_LOCAL_INFERENCE"
+_RECOGNIZER_ONE_THREAD = "MOONSHINE_ORT_SINGLE_THREAD"
 _NAMES = (
     "MODEL",
     "DEVICE",
@@ -49,6 +51,7 @@ _NAMES = (
     "ENGINE",
     "TOKEN",
     "METRICS",
+    "CAPTIONS",
 )
 
 
@@ -250,6 +253,26 @@ def worker_metrics_port(environ: Mapping[str, str] | None = None) -> int | None:
     if port is not None and port > 65_535:
         raise ConfigError(f"{_PREFIX}METRICS must be a port up to 65535, got {port}")
     return port
+
+
+def local_captions_wanted(environ: Mapping[str, str] | None = None) -> bool:
+    """Read PERSONAPLEX_CAPTIONS: whether a recogniser here is to read what callers say.
+
+    Raises:
+        ConfigError: It, or another variable, cannot be used.
+    """
+    wanted = _read(environ).get("CAPTIONS")
+    if wanted not in (None, "local"):
+        raise ConfigError(f"{_PREFIX}CAPTIONS must be local, or not set, got {wanted!r}")
+    return wanted is not None
+
+
+def keep_recognizer_to_one_thread() -> None:
+    """Tell the recogniser's library, which reads it from this process's environment.
+
+    A second thread waits for the first by spinning: as fast, at twice the CPU time.
+    """
+    os.environ.setdefault(_RECOGNIZER_ONE_THREAD, "1")
 
 
 def default_dtype(device: str) -> str:

@@ -12,13 +12,12 @@ from livekit.agents import UserInputTranscribedEvent
 from livekit.agents.metrics import STTModelUsage
 from numpy.typing import NDArray
 
-from livekit_personaplex import ConfigError, PersonaPlexModel
+from livekit_personaplex import ConfigError, LocalSTT, PersonaPlexModel
 from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.plugin.captions import RESTART_PAUSES_S
 from tests.fake_engine import FakeEngine, silence, words
 from tests.fake_room import Microphone
 from tests.fake_stt import FakeSTT, Line
-from tests.sphinx_stt import SphinxSTT
 from tests.test_plugin_agent_session import Room, model_of, room_with
 from tests.virtual_time import run_virtual
 
@@ -166,21 +165,23 @@ def read_speech(name: str) -> NDArray[np.int16]:
 
 
 def test_a_recogniser_that_runs_here_reads_what_callers_say(tmp_path: Path) -> None:
-    async def scenario() -> None:
+    pytest.importorskip("moonshine_voice")
+
+    async def scenario() -> None:  # in real time: the recogniser has a thread of its own
         script = silence(38) + words("Five.") + silence(60)
         async with FakeEngine(tmp_path, script=script) as engine:
-            model = model_of(engine, user_stt=SphinxSTT())
+            model = model_of(engine, user_stt=LocalSTT())
             speaker = Speaker("late_fee", "opening_hours")
             async with room_with(model, microphone=speaker) as room:
                 told = transcripts_of(room)
-                await asyncio.sleep(10.0)
+                await asyncio.sleep(9.5)
                 finals = [event.transcript for event in told if event.is_final]
-                assert finals[0] == "how much is the late fee"
-                assert {"hello", "opening", "hours", "today"} <= set(finals[1].split())
+                assert finals[0] == "How much is the late fee?"
+                assert finals[1].startswith("Hello, what are your opening hours")
                 assert any(event.transcript and not event.is_final for event in told)
                 assert [role for role, _ in history(room)] == ["user", "assistant", "user"]
 
-    run_virtual(scenario())
+    asyncio.run(scenario())
 
 
 def test_an_stt_that_does_not_stream_is_refused_with_what_to_do() -> None:

@@ -3,6 +3,7 @@
 Importing it registers the plugin with LiveKit, so it belongs at the top of an agent's module.
 """
 
+from livekit_personaplex.plugin.local_stt import LocalSTT
 from livekit_personaplex.plugin.model import PersonaPlexModel
 from livekit_personaplex.plugin.registration import register
 from livekit_personaplex.plugin.server import PersonaPlexServer
@@ -19,6 +20,7 @@ __all__ = [
     "AgentSilentEvent",
     "AgentSpeakingEvent",
     "CallerUnheardEvent",
+    "LocalSTT",
     "PersonaPlexModel",
     "PersonaPlexServer",
     "PersonaPlexSession",

@@ -11,10 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from livekit.agents import JobContext, cli  # noqa: E402
 
 from examples import captions_agent  # noqa: E402
-from livekit_personaplex import PersonaPlexServer  # noqa: E402
-from tests.sphinx_stt import SphinxSTT  # noqa: E402
+from livekit_personaplex import LocalSTT, PersonaPlexServer  # noqa: E402
 
-captions_agent.make_recognizer = SphinxSTT
+captions_agent.make_recognizer = LocalSTT
 server = PersonaPlexServer(host="127.0.0.1", port=0)
 
 
