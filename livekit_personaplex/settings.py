@@ -74,6 +74,7 @@ class EngineSettings:
             are dropped, so that delay never piles up.
         tick_timeout_s: A tick that takes longer ends the engine: the device hangs.
         nvidia_protocol: Also serve clients of NVIDIA's protocol, on ``/api/chat``.
+        nvidia_client_dir: Folder of NVIDIA's built browser client, to be served with that protocol.
     """
 
     model: str = DEFAULT_MODEL
@@ -88,6 +89,7 @@ class EngineSettings:
     max_backlog_frames: int = 4
     tick_timeout_s: float = 10.0
     nvidia_protocol: bool = False
+    nvidia_client_dir: Path | None = None
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -100,6 +102,8 @@ class EngineSettings:
                 raise ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
         if not 0 < self.tick_timeout_s < math.inf:
             raise ConfigError(f"tick_timeout_s must be above 0, got {self.tick_timeout_s}")
+        if self.nvidia_client_dir is not None and not self.nvidia_protocol:
+            raise ConfigError("NVIDIA's client needs its protocol: set nvidia_protocol too")
         if self.listen is not None and not self.listen.is_unix and not self.token:
             raise ConfigError(
                 f"an engine on TCP ({self.listen}) needs a token: set PERSONAPLEX_TOKEN to a "

@@ -59,7 +59,13 @@ async def running_engine(
     given = EngineSettings(listen=address, token=token, **settings)
     engine = Engine(given, lambda: core)
     listen_socket = ListenSocket(address)
-    server = EngineServer(engine, listen_socket, token=token, nvidia_protocol=given.nvidia_protocol)
+    server = EngineServer(
+        engine,
+        listen_socket,
+        token=token,
+        nvidia_protocol=given.nvidia_protocol,
+        nvidia_client_dir=given.nvidia_client_dir,
+    )
     try:
         await server.start()
         await engine.start()

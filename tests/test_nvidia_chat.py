@@ -5,7 +5,7 @@ import base64
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,12 @@ import aiohttp
 import numpy as np
 import pytest
 from safetensors import safe_open
+from yarl import URL
 
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ, split_frames
 from livekit_personaplex.engine import session
+from livekit_personaplex.engine.nvidia_chat import PAGE_DEAF_S
+from livekit_personaplex.engine.nvidia_page import check_page
 from livekit_personaplex.engine.opus import check_opus
 from livekit_personaplex.errors import CapacityError, ConfigError
 from tests.engine_harness import RunningEngine, running_engine, said, talk, wait_for
@@ -371,14 +374,10 @@ def test_on_loopback_nvidias_clients_need_no_token_and_ours_do(tmp_path: Path) -
 
 
 def test_elsewhere_the_token_comes_as_a_password_or_as_a_bearer_token(tmp_path: Path) -> None:
-    def basic(password: str) -> dict[str, Any]:
-        encoded = base64.b64encode(f"any:{password}".encode()).decode()
-        return {"headers": {"Authorization": f"Basic {encoded}"}}
-
     async def run() -> None:
         async with serving(FakeCore(), tmp_path, listen="0.0.0.0:0", token=SECRET) as running:
             for options in (
-                basic(SECRET),
+                {"headers": {"Authorization": basic(SECRET)}},
                 {"headers": {"Authorization": f"Bearer {SECRET}", "Origin": "https://example.com"}},
             ):
                 async with chat(running.address, ANN, **options) as client:
@@ -386,8 +385,8 @@ def test_elsewhere_the_token_comes_as_a_password_or_as_a_bearer_token(tmp_path: 
                 await running.wait_unused()
             for wrong in (
                 {},
-                basic("guess"),
-                basic(""),
+                {"headers": {"Authorization": basic("guess")}},
+                {"headers": {"Authorization": basic("")}},
                 {"headers": {"Authorization": "Basic ????"}},
                 {"headers": {"Authorization": "Bearer guess"}},
                 {"headers": {"Origin": "http://localhost"}},
@@ -396,6 +395,123 @@ def test_elsewhere_the_token_comes_as_a_password_or_as_a_bearer_token(tmp_path: 
                 assert status == 401 and "ws://any:TOKEN@" in body
 
     asyncio.run(run())
+
+
+def basic(password: str) -> str:
+    return "Basic " + base64.b64encode(f"any:{password}".encode()).decode()
+
+
+def test_a_page_of_another_site_cannot_use_the_password_that_a_browser_remembers(
+    tmp_path: Path,
+) -> None:
+    async def run() -> None:
+        async with serving(FakeCore(), tmp_path, listen="0.0.0.0:0", token=SECRET) as running:
+            host, knows = {"Host": "engine.example.com:8998"}, {"Authorization": basic(SECRET)}
+            for origin in ("https://example.com", "null"):
+                headers = {**host, **knows, "Origin": origin}
+                assert (await refusal(running, ANN, headers=headers))[0] == 403
+            own = {**host, **knows, "Origin": "https://engine.example.com"}
+            async with chat(running.address, ANN, headers=own) as client:
+                await client.wait_ready()
+            await running.wait_unused()
+            del own["Authorization"]
+            assert (await refusal(running, ANN, headers=own))[0] == 401
+
+    asyncio.run(run())
+
+
+def test_a_page_is_told_to_begin_when_it_can_hear(tmp_path: Path) -> None:
+    deaf_s = 1.0
+
+    async def run() -> None:
+        async with serving(FakeCore(2), tmp_path, slots=2) as running:
+            loop = asyncio.get_running_loop()
+            began_s = loop.time()
+            headers = {"Origin": "http://localhost:8998"}
+            async with chat(running.address, ANN, headers=headers) as page:
+                async with chat(running.address, ANN) as program:
+                    first_of_page = asyncio.create_task(page.wait_ready())
+                    await program.wait_ready()
+                    await program.listen(3)
+                    assert not first_of_page.done()
+                await first_of_page
+                assert loop.time() - began_s >= deaf_s
+                await page.listen(3)
+            assert np.array_equal(page.pcm, program.pcm)
+
+    asyncio.run(run())
+
+
+def test_a_page_that_leaves_before_it_can_hear_frees_the_slot(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with serving(FakeCore(), tmp_path) as running:
+            headers = {"Origin": "http://localhost:8998"}
+            for _ in range(3):
+                async with chat(running.address, ANN, headers=headers):
+                    pass
+                await asyncio.wait_for(running.wait_unused(), PAGE_DEAF_S / 2)
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def page_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "dist"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "index.html").write_text("<title>a page</title>", encoding="utf-8")
+    (folder / "assets" / "worker.js").write_text("postMessage(1)", encoding="utf-8")
+    (tmp_path / "secret.txt").write_text("not of the page", encoding="utf-8")
+    (folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    return folder
+
+
+async def fetch(
+    running: RunningEngine, path: str, **headers: str
+) -> tuple[int, str, Mapping[str, str]]:
+    """Status, body and headers of the answer to a GET of exactly this path."""
+    url = URL(running.address.url("") + path, encoded=True)
+    async with aiohttp.ClientSession() as http:
+        async with http.get(url, headers=headers) as response:
+            return response.status, await response.text(), response.headers
+
+
+def test_the_page_comes_from_the_address_that_it_chats_with(
+    tmp_path: Path, page_folder: Path
+) -> None:
+    async def run() -> None:
+        options = {**ON_TCP, "nvidia_client_dir": page_folder}
+        async with serving(FakeCore(), tmp_path, **options) as running:
+            status, body, headers = await fetch(running, "/?worker_addr=same")
+            assert (status, body) == (200, "<title>a page</title>")
+            assert headers["Content-Type"] == "text/html"
+            assert (await fetch(running, "/assets/worker.js"))[:2] == (200, "postMessage(1)")
+            for path in ("/nothing", "/../secret.txt", "/%2e%2e/secret.txt", "/link.txt"):
+                status, body, _ = await fetch(running, path)
+                assert status in (403, 404) and "not of the page" not in body
+            assert (await fetch(running, "/stats"))[0] == 401
+            async with chat(running.address, ANN) as client:
+                await client.wait_ready()
+
+    asyncio.run(run())
+
+
+def test_elsewhere_the_page_asks_for_the_token(tmp_path: Path, page_folder: Path) -> None:
+    async def run() -> None:
+        options = {"listen": "0.0.0.0:0", "token": SECRET, "nvidia_client_dir": page_folder}
+        async with serving(FakeCore(), tmp_path, **options) as running:
+            for path in ("/", "/assets/worker.js"):
+                for headers in ({}, {"Authorization": basic("guess")}):
+                    status, _, answered = await fetch(running, path, **headers)
+                    assert status == 401
+                    assert answered["WWW-Authenticate"].startswith("Basic ")
+                assert (await fetch(running, path, Authorization=basic(SECRET)))[0] == 200
+
+    asyncio.run(run())
+
+
+def test_a_folder_without_a_page_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"no index\.html; give the folder client/dist"):
+        check_page(tmp_path)
 
 
 def test_without_the_option_the_path_is_not_there(tmp_path: Path) -> None:

@@ -198,6 +198,7 @@ def test_the_supervisor_and_serve_mean_the_same_settings(monkeypatch: pytest.Mon
         max_backlog_frames=9,
         tick_timeout_s=3.5,
         nvidia_protocol=True,
+        nvidia_client_dir=Path("client/dist"),
     )
     given = []
 

@@ -25,7 +25,9 @@ GET /health on that address says whether it takes calls, /metrics shows its stat
 
 With --nvidia-protocol it also serves NVIDIA's own clients and LiveKit's livekit-plugins-nvidia, on
 /api/chat: on a loopback address they need no token; elsewhere they give it as the password in the
-address, ws://any:TOKEN@HOST:PORT.
+address, ws://any:TOKEN@HOST:PORT. With --nvidia-client DIR its browser client is a page at that
+address: of another machine open it through "ssh -L 8998:127.0.0.1:8998 HOST", since browsers give
+their microphone only to localhost and https.
 """
 
 
@@ -70,6 +72,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a tick that takes longer ends the engine",
     )
     add("--nvidia-protocol", action="store_true", help="also serve NVIDIA's clients, on /api/chat")
+    add(
+        "--nvidia-client",
+        metavar="DIR",
+        type=Path,
+        help="also serve NVIDIA's browser client, client/dist of its repository, and its protocol",
+    )
     add("--exit-with-parent", action="store_true", help=argparse.SUPPRESS)
 
 
@@ -87,7 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         record_dir=arguments.record,
         max_backlog_frames=arguments.max_backlog_frames,
         tick_timeout_s=arguments.tick_timeout_s,
-        nvidia_protocol=arguments.nvidia_protocol,
+        nvidia_protocol=arguments.nvidia_protocol or arguments.nvidia_client is not None,
+        nvidia_client_dir=arguments.nvidia_client,
     )
 
     def load() -> Core:

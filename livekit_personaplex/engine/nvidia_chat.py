@@ -35,6 +35,10 @@ AUDIO = b"\x01"
 TEXT = b"\x02"
 ERROR = b"\x05"
 
+PAGE_DEAF_S = 1.2
+"""NVIDIA's page waits a second for its decoder, and throws away what it is sent until then: the
+agent's first words, of an engine that opens a session in less. So its conversation begins later."""
+
 _CLOSE_CODES: dict[ErrorCode, WSCloseCode] = {
     "protocol": WSCloseCode.PROTOCOL_ERROR,
     "slow": WSCloseCode.POLICY_VIOLATION,
@@ -46,14 +50,30 @@ _CLOSE_CODES: dict[ErrorCode, WSCloseCode] = {
 class NvidiaChat:
     """Serves one session, whose prompt is with the core, over one prepared WebSocket."""
 
-    def __init__(self, ws: web.WebSocketResponse, engine: Engine, session: Session) -> None:
-        """Take over both; `run` serves them."""
+    def __init__(
+        self,
+        ws: web.WebSocketResponse,
+        engine: Engine,
+        session: Session,
+        *,
+        is_page: bool = False,
+    ) -> None:
+        """Take over both; `run` serves them.
+
+        Args:
+            ws: Prepared just now.
+            engine: Whose session it is.
+            session: The one behind it.
+            is_page: The client runs in a browser, and is deaf at first.
+        """
         self._ws = ws
         self._engine = engine
         self._session = session
         self._caller = NvidiaCaller(self._push)
         self._stream = OpusWriter()
         self._num_frames = 0
+        self._loop = asyncio.get_running_loop()
+        self._hears_from_s = self._loop.time() + (PAGE_DEAF_S if is_page else 0.0)
         self._close_code = WSCloseCode.OK
 
     async def run(self) -> WSCloseCode:
@@ -106,6 +126,7 @@ class NvidiaChat:
                 if message.text:
                     await self._ws.send_bytes(TEXT + message.text.encode())
             case Ready():
+                await asyncio.sleep(self._hears_from_s - self._loop.time())
                 await self._ws.send_bytes(HANDSHAKE)
                 self._caller.begin()
             case ErrorReport():

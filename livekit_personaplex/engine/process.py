@@ -16,6 +16,7 @@ from contextlib import suppress
 from livekit_personaplex.engine.core_protocol import Core
 from livekit_personaplex.engine.engine import Engine
 from livekit_personaplex.engine.listen_socket import ListenSocket
+from livekit_personaplex.engine.nvidia_page import check_page
 from livekit_personaplex.engine.opus import check_opus
 from livekit_personaplex.engine.parent_watch import watch_parent
 from livekit_personaplex.engine.recorder import check_folder
@@ -67,13 +68,19 @@ async def _run(
         raise ConfigError("an engine needs an address to listen on: unix:PATH or HOST:PORT")
     if settings.nvidia_protocol:
         check_opus()
+    if settings.nvidia_client_dir is not None:
+        check_page(settings.nvidia_client_dir)
     if settings.record_dir is not None:
         check_folder(settings.record_dir)
     told_to_stop = _listen_for_stop(exit_with_parent)
     listen_socket = ListenSocket(settings.listen)
     engine = Engine(settings, load)
     server = EngineServer(
-        engine, listen_socket, token=settings.token, nvidia_protocol=settings.nvidia_protocol
+        engine,
+        listen_socket,
+        token=settings.token,
+        nvidia_protocol=settings.nvidia_protocol,
+        nvidia_client_dir=settings.nvidia_client_dir,
     )
     try:
         await server.start()

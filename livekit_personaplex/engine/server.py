@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
-from aiohttp import WSCloseCode, web
+from aiohttp import WSCloseCode, hdrs, web
 from aiohttp.typedefs import Handler
 
 from livekit_personaplex.engine.access import Access
@@ -12,6 +13,7 @@ from livekit_personaplex.engine.engine import Engine
 from livekit_personaplex.engine.listen_socket import ListenSocket
 from livekit_personaplex.engine.nvidia_chat import CHAT_PATH, NvidiaChat
 from livekit_personaplex.engine.nvidia_opening import open_chat
+from livekit_personaplex.engine.nvidia_page import add_page, is_of_page
 from livekit_personaplex.wire.json_message import dump_json
 from livekit_personaplex.wire.protocol import (
     HEALTH_PATH,
@@ -43,6 +45,7 @@ class EngineServer:
         *,
         token: str | None = None,
         nvidia_protocol: bool = False,
+        nvidia_client_dir: Path | None = None,
     ) -> None:
         """Make a server that does not listen yet.
 
@@ -51,6 +54,7 @@ class EngineServer:
             listen_socket: Bound; the server closes it.
             token: What clients on TCP must know; not asked for on a Unix socket.
             nvidia_protocol: Also serve clients of NVIDIA's protocol, on ``/api/chat``.
+            nvidia_client_dir: NVIDIA's browser client, to be served at the root.
         """
         self._engine = engine
         self._listen_socket = listen_socket
@@ -67,6 +71,8 @@ class EngineServer:
         app.router.add_get(VOICES_PATH, self._serve_voices)
         if nvidia_protocol:
             app.router.add_get(CHAT_PATH, self._serve_chat)
+        if nvidia_client_dir is not None:
+            add_page(app, nvidia_client_dir)
         self._runner = web.AppRunner(
             app,
             access_log=None,
@@ -90,6 +96,8 @@ class EngineServer:
     async def _check_access(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == CHAT_PATH:
             self._access.check_chat(request)
+        elif is_of_page(request):
+            self._access.check_page(request)
         elif request.path != HEALTH_PATH:
             self._access.check_token(request)
         return await handler(request)
@@ -107,8 +115,10 @@ class EngineServer:
     async def _serve_chat(self, request: web.Request) -> web.StreamResponse:
         session = await open_chat(request, self._engine)
 
+        is_page = hdrs.ORIGIN in request.headers
+
         async def converse(ws: web.WebSocketResponse) -> WSCloseCode:
-            return await NvidiaChat(ws, self._engine, session).run()
+            return await NvidiaChat(ws, self._engine, session, is_page=is_page).run()
 
         try:
             return await _serve_websocket(request, converse)

@@ -234,6 +234,7 @@ def serve_command(settings: EngineSettings) -> list[str]:
         "--voices": settings.voices_dir,
         "--record": settings.record_dir,
         "--kv": settings.kv,
+        "--nvidia-client": settings.nvidia_client_dir,
         "--max-backlog-frames": settings.max_backlog_frames,
         "--tick-timeout-s": settings.tick_timeout_s,
     }
