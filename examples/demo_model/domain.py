@@ -158,8 +158,11 @@ def _fillings(form: str, values: Pools) -> Iterator[tuple[str, ...]]:
 
 @lru_cache(maxsize=65536)
 def sentence(key: str) -> tuple[Token, ...]:
-    """Give the words of an agent's sentence or of a caller's question by its key."""
-    name, *values = key.split("/")
+    """Give the words of an agent's sentence or of a caller's question by its key.
+
+    What stands after a ``+`` (a prefix, a pause) is no part of the sentence.
+    """
+    name, *values = key.partition("+")[0].split("/")
     kind, _, number = name.partition("#")
     forms = PHRASINGS[kind[4:]] if kind.startswith("ask.") else FORMS[kind]
     return _fill(forms[int(number)], values)
