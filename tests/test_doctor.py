@@ -16,13 +16,14 @@ import pytest
 import torch
 from huggingface_hub import errors
 
+from livekit_personaplex import recognizer
 from livekit_personaplex.cli.main import main
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.doctor import devices
 from livekit_personaplex.doctor.devices import Gpu, check_devices, judge_gpu
 from livekit_personaplex.doctor.examination import check_persona
 from livekit_personaplex.doctor.finding import Finding, has_failed, write_findings
-from livekit_personaplex.doctor.installation import check_packages, check_python
+from livekit_personaplex.doctor.installation import check_captions, check_packages, check_python
 from livekit_personaplex.doctor.livekit_access import check_livekit, judge_address
 from livekit_personaplex.doctor.model_files import check_model
 from livekit_personaplex.doctor.ports import check_ports
@@ -213,6 +214,16 @@ def test_an_unsupported_python_and_a_missing_package_are_failures() -> None:
     assert check_python((3, 9))[0].state == check_python((3, 14))[0].state == "failure"
     found, missing = check_packages(("pytest", "no-such-package"))
     assert "pytest" in found.text and missing.advice == "pip install no-such-package"
+
+
+def test_captions_that_cannot_be_had_fail_only_where_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recognizer, "find_spec", lambda name: None)
+    (unused,) = check_captions(is_wanted=False)
+    (wanted,) = check_captions(is_wanted=True)
+    assert (unused.state, wanted.state) == ("skipped", "failure")
+    assert recognizer.INSTALL in unused.advice and wanted.advice == recognizer.INSTALL
 
 
 def test_a_persona_is_looked_at_and_not_repeated() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,20 @@ def test_a_caller_joins_hears_reads_mutes_and_leaves(page: Any) -> None:
     assert page.is_hidden("#problem")
     assert page.inner_text("#connection") == "Not connected"
     assert page.inner_text("#words li.agent span")  # what was said stays to be read
+
+
+@pytest.mark.skipif(find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed")
+def test_a_caller_reads_their_own_words_too(page: Any) -> None:
+    assert page.inner_text("#caller-words")
+    join(page)
+    until(
+        page,
+        "['opening', 'hours', 'today'].filter(word => [...document.querySelectorAll("
+        "'#words li.user span')].some(one => one.textContent.includes(word))).length >= 2",
+    )
+    assert page.inner_text("#words li.user b") == "You"
+    until(page, "/opening|hours|today/.test(document.querySelector('#said').textContent)")
+    page.click("#leave")
 
 
 def test_another_voice_and_seed_are_taken_by_rejoining(page: Any, stack: PageStack) -> None:

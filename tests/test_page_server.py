@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -16,6 +18,7 @@ from livekit_personaplex.engine.core import EngineCore
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.settings import EngineEndpoint, EngineSettings
 from livekit_personaplex.web import server as page_server
+from livekit_personaplex.web.persona_length import PersonaRuler
 from livekit_personaplex.web.server import PageServer, PageSetup
 from livekit_personaplex.wire.address import EngineAddress
 from tests.rooms.worker import TINY16
@@ -37,8 +40,10 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
-    server = PageServer(SETUP)
+async def serving(
+    setup: PageSetup = SETUP,
+) -> AsyncIterator[tuple[aiohttp.ClientSession, str]]:
+    server = PageServer(setup)
     url = await server.start(0)
     try:
         async with aiohttp.ClientSession() as http:
@@ -161,6 +166,27 @@ def test_a_persona_is_as_long_as_the_engine_says() -> None:
     core.prepare("TINY0", accepted)
     with pytest.raises(ConfigError, match=f"has {ruler.measure(persona)['tokens']} tokens"):
         core.prepare("TINY0", persona)
+
+
+def test_the_page_is_there_before_personas_can_be_measured() -> None:
+    is_found = threading.Event()
+
+    def find_slowly() -> PersonaRuler:
+        assert is_found.wait(10.0)
+        return PersonaRuler(max_tokens=7)
+
+    async def ask() -> int:
+        async with serving(replace(SETUP, find_ruler=find_slowly)) as (http, url):
+            async with http.get(url) as page:
+                assert page.status == 200
+            with pytest.raises(asyncio.TimeoutError):
+                impatient = aiohttp.ClientTimeout(total=0.2)
+                await http.post(f"{url}api/measure", json={"persona": "a"}, timeout=impatient)
+            is_found.set()
+            async with http.post(f"{url}api/measure", json={"persona": "a"}) as response:
+                return int((await response.json())["max_tokens"])
+
+    assert asyncio.run(ask()) == 7
 
 
 def test_without_the_models_files_the_length_is_an_estimate() -> None:

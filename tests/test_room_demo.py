@@ -49,16 +49,18 @@ def test_a_demo_that_is_interrupted_takes_everything_it_started_with_it(tmp_path
 
 
 def test_the_demo_serves_its_page_to_this_machine_until_it_is_interrupted() -> None:
-    with start_demo("--page", "--port", "0", "--persona", "You are Bob.") as demo:
+    options = ("--page", "--port", "0", "--persona", "You are Bob.", "--no-captions")
+    with start_demo(*options) as demo:
         line = demo.wait_for("Now you: open http://127.0.0.1:", timeout_s=120.0)
         url = line.split()[-1]
         with urllib.request.urlopen(url, timeout=10.0) as page:
             assert b"<title>PersonaPlex</title>" in page.read()
         with urllib.request.urlopen(f"{url}api/options", timeout=10.0) as answer:
-            options = json.load(answer)
-        assert options["persona"] == "You are Bob."
-        assert options["is_noise"] is True
-        assert "TINY0" in options["voices"]
+            offered = json.load(answer)
+        assert offered["persona"] == "You are Bob."
+        assert offered["is_noise"] is True
+        assert "TINY0" in offered["voices"]
+        assert offered["caller_words"] == "Your words are not shown: --no-captions."
         started = psutil.Process(demo.pid).children(recursive=True)
         assert demo.terminate(timeout_s=20.0) == 0
         _, alive = psutil.wait_procs(started, timeout=10.0)

@@ -17,6 +17,7 @@ from livekit_personaplex.demo.display import Display
 from livekit_personaplex.demo.livekit_server import find_livekit_server
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.model.audio_file import read_recording
+from livekit_personaplex.recognizer import find_model
 from livekit_personaplex.settings import DEVICES, DTYPES
 from livekit_personaplex.web.server import DEFAULT_PORT, PageSetup, check_library, serve_page
 
@@ -64,6 +65,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--seconds", metavar="S", type=float, default=8.0, help="longest time to listen")
     add("--agent", metavar="PY", type=Path, default=_PROJECT / "agent.py", help="agent to run")
     add("--output", metavar="DIR", type=Path, default=Path("demo-output"), help="for the answer")
+    add(
+        "--captions",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="read the caller's words too, on the CPU (default: where the recogniser is installed)",
+    )
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument(
         "--once", action="store_true", help="end after the call even with a person at the keyboard"
@@ -101,7 +108,11 @@ def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
     model = arguments.model or str(_SMALL_MODEL)
     is_gpu = _GPU.exists() and arguments.model is not None
     device = arguments.device or ("cuda" if is_gpu else "cpu")
+    has_captions, caller_words = _find_captions(arguments.captions)
+    if not has_captions:
+        display.note(caller_words)
     settings = {
+        "PERSONAPLEX_CAPTIONS": "local" if has_captions else "",
         "PERSONAPLEX_MODEL": model,
         "PERSONAPLEX_DEVICE": device,
         "PERSONAPLEX_DTYPE": arguments.dtype or "",
@@ -120,7 +131,21 @@ def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
         output=arguments.output,
         start_timeout_s=_GPU_START_TIMEOUT_S if device == "cuda" else _CPU_START_TIMEOUT_S,
         places_call=not arguments.page,
-        stay=partial(_serve_page, arguments, model, display) if stays else None,
+        stay=partial(_serve_page, arguments, model, caller_words, display) if stays else None,
+    )
+
+
+def _find_captions(is_wanted: bool) -> tuple[bool, str]:
+    """Whether the caller's words can be shown, and what to say about them."""
+    if not is_wanted:
+        return False, "Your words are not shown: --no-captions."
+    try:
+        find_model()
+    except ConfigError as error:
+        return False, f"Your words are not shown: {error}."
+    return True, (
+        "Your own words are the rough reading of a small recogniser on this machine. The model "
+        "hears your voice itself, not these words."
     )
 
 
@@ -140,7 +165,11 @@ def _can_stay(arguments: argparse.Namespace, display: Display) -> bool:
 
 
 def _serve_page(
-    arguments: argparse.Namespace, model: str, display: Display, stack: DemoStack
+    arguments: argparse.Namespace,
+    model: str,
+    caller_words: str,
+    display: Display,
+    stack: DemoStack,
 ) -> None:
     """Serve the page until one of the programs it stands on has ended."""
     setup = PageSetup(
@@ -149,7 +178,8 @@ def _serve_page(
         voice=arguments.voice,
         persona=arguments.persona,
         is_noise=arguments.model is None,
-        ruler=find_ruler(model),
+        caller_words=caller_words,
+        find_ruler=partial(find_ruler, model),
     )
 
     def tell(url: str) -> None:

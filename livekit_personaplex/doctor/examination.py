@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from livekit_personaplex.doctor.finding import Finding
-from livekit_personaplex.doctor.installation import check_packages, check_python
+from livekit_personaplex.doctor.installation import check_captions, check_packages, check_python
 from livekit_personaplex.doctor.livekit_access import check_livekit
 from livekit_personaplex.doctor.ports import check_ports
 from livekit_personaplex.doctor.running_engines import check_engines
@@ -15,6 +15,7 @@ from livekit_personaplex.settings import (
     EngineEndpoint,
     EngineSettings,
     LiveKitSettings,
+    local_captions_wanted,
     worker_metrics_port,
 )
 
@@ -28,10 +29,11 @@ def examine(persona: str | None = None) -> list[Finding]:
     findings = [*check_python(), *check_packages()]
     try:
         endpoints, each = EngineEndpoint.each_from_env(), EngineSettings.each_from_env()
-        metrics_port = worker_metrics_port()
+        metrics_port, has_captions = worker_metrics_port(), local_captions_wanted()
     except ConfigError as error:
         advice = "correct the variable; livekit-personaplex serve --help lists them"
         return [*findings, Finding("settings", "failure", str(error), advice)]
+    findings += _guarded("captions", lambda: check_captions(is_wanted=has_captions))
     if endpoints:
         findings += _guarded("engine", lambda: asyncio.run(check_engines(endpoints)))
     else:

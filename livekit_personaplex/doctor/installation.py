@@ -4,6 +4,8 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from livekit_personaplex.doctor.finding import Finding
+from livekit_personaplex.errors import ConfigError
+from livekit_personaplex.recognizer import INSTALL, PACKAGE, find_model
 
 _PYTHONS = ((3, 10), (3, 13))
 _PACKAGES = ("livekit-agents", "torch", "transformers", "huggingface-hub", "aiohttp")
@@ -35,6 +37,23 @@ def check_packages(names: tuple[str, ...] = _PACKAGES) -> list[Finding]:
             missing.append(name)
     findings = [Finding("packages", "ok", ", ".join(found))] if found else []
     return findings + [_missing(name) for name in missing]
+
+
+def check_captions(*, is_wanted: bool) -> list[Finding]:
+    """Check the recogniser of callers' words, which is optional.
+
+    Args:
+        is_wanted: PERSONAPLEX_CAPTIONS asks for it: without it a worker does not start.
+    """
+    try:
+        find_model()
+    except ConfigError as error:
+        if is_wanted:
+            return [Finding("captions", "failure", str(error), INSTALL)]
+        text = f"callers' words are not shown: {PACKAGE} is not there"
+        return [Finding("captions", "skipped", text, f"if they are to be shown: {INSTALL}")]
+    use = "in use" if is_wanted else "in use where PERSONAPLEX_CAPTIONS=local"
+    return [Finding("captions", "ok", f"{PACKAGE} {version(PACKAGE)}, {use}")]
 
 
 def _missing(name: str) -> Finding:

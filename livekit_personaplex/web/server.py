@@ -15,7 +15,7 @@ loopback (`livekit_personaplex.web.access`). ``examples/token_service.py`` is fo
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,8 @@ class PageSetup:
         voice: The one chosen at first; None for the engine's usual one.
         persona: What the page proposes.
         is_noise: The model is a tiny random one: the page says that its speech is noise.
-        ruler: Measures personas.
+        caller_words: What to say about the caller's own words.
+        find_ruler: Gives what measures personas; may block for seconds, on a thread of its own.
         agent_timeout_s: How long the page waits for the agent.
         reconnect_timeout_s: How long the page tries to get a lost connection back.
     """
@@ -61,7 +62,8 @@ class PageSetup:
     voice: str | None = None
     persona: str = ""
     is_noise: bool = False
-    ruler: PersonaRuler = field(default_factory=PersonaRuler)
+    caller_words: str = "Your words appear where the agent transcribes its callers."
+    find_ruler: Callable[[], PersonaRuler] = PersonaRuler
     agent_timeout_s: float = 20.0
     reconnect_timeout_s: float = 30.0
 
@@ -88,6 +90,7 @@ class PageServer:
         check_library()
         self._setup = setup
         self._desk = CallDesk(setup.livekit)
+        self._ruler: asyncio.Task[PersonaRuler] | None = None
         app = web.Application(middlewares=[local_only], client_max_size=_MAX_REQUEST_BYTES)
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(
@@ -123,12 +126,15 @@ class PageServer:
                     continue
                 raise ConfigError(f"cannot serve the page on port {wanted} ({error})") from None
             break
+        self._ruler = asyncio.create_task(asyncio.to_thread(self._setup.find_ruler))
         bound = self._runner.addresses[0][1]
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{bound}/"
 
     async def close(self) -> None:
         """Stop serving. Idempotent."""
+        if self._ruler is not None:
+            self._ruler.cancel()
         await self._runner.cleanup()
 
     # what is served
@@ -162,6 +168,7 @@ class PageServer:
             "frame_ms": FRAME_MS,
             "head_start_ms": PersonaPlexOptions().output_prebuffer_ms,
             "is_noise": setup.is_noise,
+            "caller_words": setup.caller_words,
             "agent_timeout_s": setup.agent_timeout_s,
             "reconnect_timeout_s": setup.reconnect_timeout_s,
         }
@@ -177,7 +184,9 @@ class PageServer:
         return web.json_response({"slots": stats.slots, "used": stats.used, "step_ms": step_ms})
 
     async def _measure(self, request: web.Request) -> web.Response:
-        return web.json_response(self._setup.ruler.measure(str((await _body(request))["persona"])))
+        assert self._ruler is not None
+        ruler = await asyncio.shield(self._ruler)  # whoever does not wait leaves it to the others
+        return web.json_response(ruler.measure(str((await _body(request))["persona"])))
 
     async def _make_call(self, request: web.Request) -> web.Response:
         try:

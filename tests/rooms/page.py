@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
@@ -85,7 +86,10 @@ def run_page(
 ) -> Iterator[PageStack]:
     """Run engine, worker and page until the block ends."""
     with run_engine(folder, slots=slots) as (engine, endpoint):
-        settings = {"PERSONAPLEX_ENGINE": str(endpoint.address)}
+        settings = {
+            "PERSONAPLEX_ENGINE": str(endpoint.address),
+            "PERSONAPLEX_CAPTIONS": "local" if find_spec("moonshine_voice") else "",
+        }
         with run_worker(livekit, folder / "worker", slots=slots, agent=AGENT, settings=settings):
             setup = PageSetup(
                 livekit=livekit,

@@ -74,6 +74,7 @@ function offerRejoin() {
 async function loadOptions() {
   options = await fetchOptions();
   settings.fill(options);
+  setText("caller-words", options.caller_words);
   if (options.is_noise) {
     setBanner(
       "The model in use is a tiny one with random weights: its speech is noise and its words are jumbled. It shows that the call works.",
