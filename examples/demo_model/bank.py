@@ -49,7 +49,7 @@ class WordTable(Sequence["list[Word] | None"]):
         ]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Bank:
     """All utterances of the shards that were complete when the bank was opened.
 

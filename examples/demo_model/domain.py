@@ -20,6 +20,14 @@ _ONES = """zero one two three four five six seven eight nine ten eleven twelve t
 fifteen sixteen seventeen eighteen nineteen""".split()
 _TENS = "- - twenty thirty forty fifty sixty seventy eighty ninety".split()
 _SLOT = re.compile(r"{(\w+)}")
+_SPOKEN_ALONE = {
+    "live": "city",
+    "hobby": "hobby",
+    "color": "color",
+    "food": "food",
+    "animal": "animal",
+}
+"""Kinds of sentence with one slot, and its pool."""
 _TRADES_A_FIRST = 10
 _PRICES_AN_ITEM = 12
 _NUMBERS_A_STREET = 28
@@ -80,12 +88,16 @@ class Pools:
             street: [n for n in numbers if said("where", f"{n} {street} Street")]
             for street, numbers in self.addresses.items()
         }
+        singles = {
+            slot: [value for value in self.single[slot] if said(kind, value)]
+            for kind, slot in _SPOKEN_ALONE.items()
+        }
         return Pools(
             [name for name in self.names if said("name", name)],
             [name for name in self.companies if said("company", name)],
             {item: dollars for item, dollars in prices.items() if dollars},
             {street: numbers for street, numbers in addresses.items() if numbers},
-            self.single,
+            {**self.single, **singles},
         )
 
 

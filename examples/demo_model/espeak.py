@@ -81,18 +81,19 @@ class Espeak:
             resample_poly(raw, SAMPLE_RATE // 50, self.rate // 50).astype(np.float32)
         )
         labels = np.full(-(-len(audio) // LABEL), -1, dtype=np.int16)
-        return Utterance(level(audio), self._words(tokens, cut_s, len(audio) / SAMPLE_RATE), labels)
+        words = self._words(tokens, cut_s, len(audio) / SAMPLE_RATE)
+        return Utterance(level(audio), words, labels)
 
-    def _words(self, tokens: Sequence[Token], cut_s: float, seconds: float) -> list[Word] | None:
-        """Times of the words; None when the library joined some of them."""
-        starts, position = [], 0
+    def _words(self, tokens: Sequence[Token], cut_s: float, seconds: float) -> list[Word]:
+        """Times of the words; those that the library ran together are spread by their letters."""
+        positions = [0]
         for token in tokens:
-            if position not in self.onsets:
-                return None
-            starts.append(max(0.0, self.onsets[position] - cut_s))
-            position += sum(len(word) + 1 for word in token.spoken)
-        ends = [*starts[1:], seconds - 0.05]
+            positions.append(positions[-1] + sum(len(word) + 1 for word in token.spoken))
+        known = {**self.onsets, positions[-1]: seconds + cut_s - 0.05}
+        at = sorted(position for position in known if position <= positions[-1])
+        borders = np.interp(positions, at, [known[position] - cut_s for position in at])
+        borders = np.clip(borders, 0.0, seconds)
         return [
-            Word(token.written, on_s, off_s)
-            for token, on_s, off_s in zip(tokens, starts, ends, strict=True)
+            Word(token.written, float(on_s), float(off_s))
+            for token, on_s, off_s in zip(tokens, borders[:-1], borders[1:], strict=True)
         ]

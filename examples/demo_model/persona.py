@@ -4,6 +4,7 @@ A fact is known by its **topic**: ``hours``, ``item/red scarf``, ``address``, ``
 the values of its slots. A question asks for one topic; what the agent replies is a row of keys.
 """
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,18 +63,26 @@ def topic_of(kind: str, value: str = "") -> str | None:
 
 
 def draw_persona(
-    r: np.random.Generator, values: Pools, kind: str, topics: list[str], count: int
+    r: np.random.Generator,
+    values: Pools,
+    kind: str,
+    topics: list[str],
+    count: int,
+    unknown: AbstractSet[str] = frozenset(),
 ) -> Persona:
-    """Make a persona that knows all of ``topics``, and others until it knows ``count`` facts."""
+    """Make a persona that knows all of ``topics``, and others until it knows ``count`` facts.
+
+    It knows nothing of the topics in ``unknown``.
+    """
     facts = {topic: _draw_fact(r, values, topic) for topic in topics}
-    spare = [topic for topic in TOPICS[kind] if topic not in facts]
+    spare = [topic for topic in TOPICS[kind] if topic not in facts and topic not in unknown]
     r.shuffle(spare)
     items = [*values.prices]
     while len(facts) < count and spare:
         topic = spare.pop()
         if topic == "item":
             topic = f"item/{items[r.integers(len(items))]}"
-            if any(_noun(topic) == _noun(known) for known in facts):
+            if any(_noun(topic) == _noun(known) for known in (*facts, *unknown)):
                 continue
             if sum(known.startswith("item/") for known in facts) == 0 and r.random() < 0.5:
                 spare.append("item")

@@ -13,34 +13,43 @@ import numpy as np
 import sentencepiece
 
 from examples.demo_model.domain import full_pools, text_of
-from examples.demo_model.persona import CHAT, SERVICE, draw_persona, greeting
+from examples.demo_model.persona import CHAT, SERVICE, draw_persona, greeting, reply_to
+from examples.demo_model.phrases import PHRASINGS
 from examples.demo_model.sayings import sayings
 
 FILE = "tokenizer_spm_32k_3.model"
 """Its name in a checkpoint."""
 VOCABULARY = 1100
-_PERSONAS, _CALLERS = 6000, 150
+_PERSONAS, _CALLERS = 6000, 1000
+_REPLIES_A_PERSONA = 6
+_ASKED = sorted(set(PHRASINGS) - {"bc", "price"})
 
 
 def corpus(personas: int = _PERSONAS, callers: int = _CALLERS) -> Iterator[str]:
     """Give lines as personas are tagged, as agents and as callers speak."""
     r = np.random.default_rng(5)
     values = full_pools().only(held=False)
+    days = values.single["day"]
     for _ in range(personas):
         kind = CHAT if r.random() < 0.3 else SERVICE
         persona = draw_persona(r, values, kind, [], int(r.integers(1, 8)))
         yield f"<system> {persona.text} <system>"
-        yield " ".join(text_of(key) for key in greeting(r, persona).keys)
+        said = [*greeting(r, persona).keys]
+        for kind in r.choice(_ASKED, _REPLIES_A_PERSONA).tolist():
+            said += reply_to(r, persona, kind, days[r.integers(7)] if kind == "day" else "").keys
+        yield " ".join(text_of(key) for key in said)
     for _ in range(callers):
         for saying in sayings(r, values, held=False):
             yield " ".join(token.written for part in saying.parts for token in part)
 
 
-def train(path: Path, size: int = VOCABULARY) -> sentencepiece.SentencePieceProcessor:
+def train(
+    path: Path, size: int = VOCABULARY, personas: int = _PERSONAS, callers: int = _CALLERS
+) -> sentencepiece.SentencePieceProcessor:
     """Train the vocabulary and write it to ``path``."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=corpus(),
+        sentence_iterator=corpus(personas, callers),
         model_writer=model,
         vocab_size=size,
         model_type="bpe",
