@@ -7,8 +7,8 @@ from sentencepiece import SentencePieceProcessor
 
 from examples.demo_model.bank import Bank
 from examples.demo_model.bank_making import ShardWriter
-from examples.demo_model.call_plans import plan_call, plan_exam
-from examples.demo_model.calls import UNKNOWN, CallPlan, parse
+from examples.demo_model.call_rows import UNKNOWN, CallPlan, parse
+from examples.demo_model.calls import plan_call, plan_exam
 from examples.demo_model.domain import agent_keys, sentence, small_pools, text_of
 from examples.demo_model.pools import HELD_WORDS
 from examples.demo_model.sayings import sayings

@@ -1,226 +1,298 @@
-"""Calls put together from the bank: who says what and when, and the agent's text row.
+"""How a call goes: who begins, what is asked, interruptions, murmurs, silences."""
 
-A plan is made in about a millisecond from numbers alone; the audio is put together elsewhere.
-Agents speak on the frame grid, callers at any sample.
-"""
-
-from dataclasses import dataclass, field
-from functools import lru_cache
+import math
 
 import numpy as np
-from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor
 
 from examples.demo_model.bank import Bank
-from examples.demo_model.domain import Pools, full_pools, sentence
-from examples.demo_model.phrases import phrasings
-from examples.demo_model.pools import is_held
+from examples.demo_model.call_rows import (
+    FRAMES_A_SECOND,
+    Ask,
+    CallPlan,
+    Placement,
+    Planner,
+    Question,
+    planner,
+)
+from examples.demo_model.persona import (
+    CHAT,
+    SERVICE,
+    TOPICS,
+    Persona,
+    Reply,
+    draw_persona,
+    greeting,
+    may_join,
+    reply_to,
+    topic_of,
+)
 from examples.demo_model.utterance import FRAME, SAMPLE_RATE
-from examples.demo_model.voices import AGENT, CALLER
-from livekit_personaplex.model.prompt import PAD_TOKEN
-from livekit_personaplex.model.text import EPAD_TOKEN
 
-FRAMES_A_SECOND = SAMPLE_RATE / FRAME
-LEAD_FRAMES = 2
-"""A word's text begins this long before the word is heard."""
-HEARD_FRAMES = 2
-"""A caller's word is taken for heard this long after its end."""
-UNKNOWN = -1
-_HEARD_TAIL_FRAMES = 8
+__all__ = ["CallPlan", "Placement", "Question", "plan_call", "plan_exam"]
 
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """An agent's utterance in the call; an ``end_frame`` before its natural end cuts it."""
-
-    utterance: int
-    frame: int
-    end_frame: int
+SENTENCE_GAP_FRAMES = 3
+"""Silence between the sentences of one reply."""
+ANSWER_S = (0.28, 0.5)
+CUT_S = (0.30, 0.42)
+STILL_THERE_S = (7.0, 7.6)
+_MAIN_VOICE, _CHAT_SHARE, _SHORT_SHARE = 0.65, 0.25, 0.5
+_AGENT_FIRST, _BARGE_IN, _MURMUR, _QUIET, _UNKNOWN = 0.7, 0.16, 0.16, 0.14, 0.05
+_BYE, _MOST_QUESTIONS = 0.12, 8
+_SERVICE_ONLY = {"company", "open", "close", "hours", "day", "price", "where", "deliver", "park"}
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a caller asked.
+class _Call:
+    """One call while it is planned; times are seconds from its start."""
 
-    Attributes:
-        start_s: When he begins to speak; ``end_s`` when he ends.
-        facts: What a right answer contains, as written; nothing where any answer will do.
-        is_copied: Whether the facts stand in the persona's text.
-    """
+    def __init__(
+        self, r: np.random.Generator, plans: Planner, frames: int, voice: int, caller: int
+    ) -> None:
+        self.r, self.plans, self.bank, self.frames = r, plans, plans.bank, frames
+        self.voice, self.caller = voice, caller
+        self.length_s = frames / FRAMES_A_SECOND
+        self.agent: list[Placement] = []
+        self.spoken: list[tuple[int, int]] = []
+        self.questions: list[Question] = []
+        self.quiet_from_s = 0.0
 
-    kind: str
-    start_s: float
-    end_s: float
-    facts: tuple[str, ...]
-    is_copied: bool = False
+    def between(self, span: tuple[float, float]) -> float:
+        """Draw a time from a span."""
+        return float(self.r.uniform(*span))
 
+    def agent_says(self, reply: Reply, at_s: float) -> tuple[float, float]:
+        """Place a reply; give when its speech begins and ends."""
+        frame = math.ceil(at_s * FRAMES_A_SECOND)
+        start_s = frame / FRAMES_A_SECOND
+        end_s = start_s
+        for key in reply.keys:
+            utterance = self.bank.find(self.voice, key)
+            end = frame + int(self.bank.frames[utterance])
+            if frame >= self.frames:
+                break
+            self.agent.append(Placement(utterance, frame, min(end, self.frames)))
+            end_s = frame / FRAMES_A_SECOND + float(self.bank.speech_s[utterance, 1])
+            frame = end + SENTENCE_GAP_FRAMES
+        self.quiet_from_s = max(self.quiet_from_s, end_s)
+        return start_s, end_s
 
-@dataclass(slots=True)
-class CallPlan:
-    """One call.
-
-    Attributes:
-        persona: Its text, untagged.
-        voice: The agent, an index into the bank's speakers.
-        prompt: The utterance that is the voice prompt.
-        frames: How long it is.
-        agent: The agent's utterances, in order, apart.
-        caller: The caller's utterances and the sample at which each begins.
-        text: ``[frames] int16`` agent's text row.
-        heard: ``[frames] int16`` pieces of the caller's words; -1 where they are not known.
-        fact: ``[frames] bool`` text pieces that depend on the persona.
-        questions: What is asked.
-        speaker: The caller.
-    """
-
-    persona: str
-    voice: int
-    prompt: int
-    frames: int
-    agent: list[Placement]
-    caller: list[tuple[int, int]]
-    text: NDArray[np.int16]
-    heard: NDArray[np.int16]
-    fact: NDArray[np.bool_]
-    questions: list[Question]
-    speaker: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """An utterance of a caller: which kind of question, about what, and whether it is plain."""
-
-    utterance: int
-    kind: str
-    value: str
-    is_plain: bool
-
-
-@dataclass(eq=False)
-class Planner:
-    """What plans need of a bank and a vocabulary, worked out once and kept."""
-
-    bank: Bank
-    tokens: SentencePieceProcessor
-    agents: list[int] = field(init=False)
-    _pieces: dict[str, list[int]] = field(default_factory=dict)
-    _words: dict[int, list[tuple[float, float, list[int], bool]]] = field(default_factory=dict)
-    _pools: dict[tuple[int, bool], Pools] = field(default_factory=dict)
-    _prompts: dict[int, list[int]] = field(default_factory=dict)
-    _asks: dict[tuple[int, bool], list[Ask]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """List the agents."""
-        self.agents = self.bank.speakers_of(AGENT)
-
-    def callers(self, held: bool) -> list[int]:
-        """List callers of training, or the held ones of the same engines."""
-        engines = self.bank.speakers
-        return [i for i in self.bank.speakers_of(CALLER, held) if engines[i].engine != "flite"]
-
-    def pieces(self, written: str) -> list[int]:
-        """Token ids of a word."""
-        ids = self._pieces.get(written)
-        if ids is None:
-            ids = self._pieces[written] = self.tokens.encode(written)
-        return ids
-
-    def words(self, utterance: int) -> list[tuple[float, float, list[int], bool]] | None:
-        """Onset and end in frames, pieces, and whether it is a fact, of each word."""
-        kept = self._words.get(utterance)
-        if kept is not None:
-            return kept
-        words = self.bank.words[utterance]
-        if words is None:
-            return None
-        key = self.bank.keys[utterance]
-        flags = [False] * len(words)
-        if self.bank.speakers[self.bank.speaker[utterance]].role == AGENT and "prompt/" not in key:
-            flags = [token.is_fact for token in sentence(key)]
-        made = [
-            (w.on_s * FRAMES_A_SECOND, w.off_s * FRAMES_A_SECOND, self.pieces(w.written), flag)
-            for w, flag in zip(words, flags, strict=True)
+    def cut_agent(self, at_s: float) -> None:
+        """Let the agent stop at a time, and say nothing of what would come after."""
+        cut = math.ceil(at_s * FRAMES_A_SECOND)
+        self.agent = [
+            Placement(p.utterance, p.frame, min(p.end_frame, cut))
+            for p in self.agent
+            if p.frame < cut
         ]
-        self._words[utterance] = made
-        return made
 
-    def pools(self, voice: int, held: bool) -> Pools:
-        """What an agent of this bank can say of the training pools, or of the held ones."""
-        made = self._pools.get((voice, held))
-        if made is None:
-            said = self.bank.by_speaker[voice].keys()
-            made = self._pools[voice, held] = full_pools().only(held).within(said)
-        return made
+    def caller_says(self, utterance: int, onset_s: float) -> float:
+        """Let the caller's speech begin at a time; give when it ends."""
+        begins, ends = self.bank.speech_s[utterance]
+        sample = max(0, int((onset_s - float(begins)) * SAMPLE_RATE))
+        self.spoken.append((utterance, sample))
+        end_s = sample / SAMPLE_RATE + float(ends)
+        self.quiet_from_s = max(self.quiet_from_s, end_s)
+        return end_s
 
-    def prompts(self, voice: int) -> list[int]:
-        """Voice prompts of an agent."""
-        made = self._prompts.get(voice)
-        if made is None:
-            said = self.bank.by_speaker[voice]
-            made = self._prompts[voice] = [i for k, i in said.items() if k.startswith("prompt/")]
-        return made
+    def ask(self, ask: Ask, reply: Reply, onset_s: float) -> float:
+        """Let the caller ask; give when his question ends."""
+        end_s = self.caller_says(ask.utterance, onset_s)
+        self.questions.append(Question(ask.kind, onset_s, end_s, reply.facts, reply.is_copied))
+        return end_s
 
-    def asks(self, caller: int, held: bool) -> list[Ask]:
-        """What a caller can ask in trained words, or in held ones."""
-        made = self._asks.get((caller, held))
-        if made is None:
-            made = [
-                Ask(utterance, kind, value, suffix == "")
-                for key, utterance in self.bank.by_speaker[caller].items()
-                for kind, number, value, suffix in [parse(key)]
-                if kind == "bc"
-                or (number in phrasings(kind, held) and (kind != "price" or is_held(value) == held))
-            ]
-            self._asks[caller, held] = made
-        return made
+    def takes_s(self, ask: Ask) -> float:
+        """How long a question takes."""
+        begins, ends = self.bank.speech_s[ask.utterance]
+        return float(ends - begins)
 
-    def row(
-        self, placed: list[tuple[int, float, int]], frames: int, *, is_heard: bool
-    ) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
-        """Write a row of text: each word's pieces near the time at which it is said.
+    def still_there(self) -> None:
+        """Ask once, when the caller has been silent for long and the call lasts long enough."""
+        at_s = self.quiet_from_s + self.between(STILL_THERE_S)
+        if at_s + 1.4 < self.length_s:
+            self.agent_says(Reply(("still#0",)), at_s)
 
-        Args:
-            placed: Utterances, when they begin and the frame at which they are cut, in frames.
-            frames: Length of the row.
-            is_heard: The caller's words, after their ends; else the agent's, before their onsets.
+    def finish(self, persona: Persona) -> CallPlan:
+        """Write the rows."""
+        plans, frames = self.plans, self.frames
+        agent: list[tuple[int, float, int]] = []
+        for p in self.agent:
+            is_cut = p.end_frame < p.frame + int(self.bank.frames[p.utterance])
+            agent.append((p.utterance, float(p.frame), p.end_frame if is_cut else frames))
+        text, fact = plans.row(agent, frames, is_heard=False)
+        spoken: list[tuple[int, float, int]] = []
+        for utterance, sample in sorted(self.spoken, key=lambda said: said[1]):
+            begin = sample / FRAME
+            spoken.append((utterance, begin, int(begin) + int(self.bank.frames[utterance])))
+        heard, _ = plans.row(spoken, frames, is_heard=True)
+        prompts = plans.prompts(self.voice)
+        return CallPlan(
+            persona=persona.text,
+            voice=self.voice,
+            prompt=prompts[self.r.integers(len(prompts))],
+            frames=frames,
+            agent=self.agent,
+            caller=self.spoken,
+            text=text,
+            heard=heard,
+            fact=fact,
+            questions=self.questions,
+            speaker=self.caller,
+        )
 
-        Returns:
-            The row, and which of its pieces are facts.
-        """
-        text = np.full(frames, PAD_TOKEN, np.int16)
-        fact = np.zeros(frames, np.bool_)
-        free = 0
-        for utterance, begin, cut in placed:
-            words = self.words(utterance)
-            if words is None:
-                text[int(begin) : min(cut, frames) + _HEARD_TAIL_FRAMES] = UNKNOWN
-                free = max(free, min(cut, frames) + _HEARD_TAIL_FRAMES)
+
+def plan_call(
+    r: np.random.Generator,
+    bank: Bank,
+    tokens: SentencePieceProcessor,
+    frames: int,
+    *,
+    held: bool = False,
+    caller: int | None = None,
+) -> CallPlan:
+    """Plan a new call.
+
+    Args:
+        r: Its choices.
+        bank: Utterances.
+        tokens: The vocabulary.
+        frames: Length of the call.
+        held: Words and callers kept out of training instead of those of training.
+        caller: Speaker that calls; drawn if None.
+    """
+    plans = planner(bank, tokens)
+    voice = _draw_voice(r, plans)
+    if caller is None:
+        callers = plans.callers(held)
+        caller = callers[r.integers(len(callers))]
+    call = _Call(r, plans, frames, voice, caller)
+    asks = plans.asks(caller, held)
+    kind = CHAT if r.random() < _CHAT_SHARE else SERVICE
+    wanted, persona = _draw_questions(r, plans, voice, held, kind, asks)
+    murmurs = [ask.utterance for ask in asks if ask.kind == "bc"]
+    byes = [ask for ask in asks if ask.kind == "bye"]
+    hellos = [ask for ask in asks if ask.kind == "hello"]
+    if not hellos or r.random() < _AGENT_FIRST:
+        spoke = call.agent_says(greeting(r, persona), float(r.uniform(0.45, 0.75)))
+    elif r.random() < 0.6:
+        hello = hellos[r.integers(len(hellos))]
+        end_s = call.ask(hello, Reply(()), float(r.uniform(0.1, 0.6)))
+        spoke = call.agent_says(greeting(r, persona), end_s + call.between(ANSWER_S))
+    else:
+        spoke = (0.0, -1.0)
+    is_over = _converse(call, persona, wanted, murmurs, byes, spoke)
+    if not is_over:
+        call.still_there()
+    return call.finish(persona)
+
+
+def _draw_voice(r: np.random.Generator, plans: Planner) -> int:
+    is_main = len(plans.agents) == 1 or r.random() < _MAIN_VOICE
+    return plans.agents[0] if is_main else plans.agents[r.integers(1, len(plans.agents))]
+
+
+def _draw_questions(
+    r: np.random.Generator, plans: Planner, voice: int, held: bool, kind: str, asks: list[Ask]
+) -> tuple[list[Ask], Persona]:
+    """Choose what is asked and make a persona that knows most of it.
+
+    Half of the personas are short: they know one to three facts.
+    """
+    is_short = r.random() < _SHORT_SHARE
+    count = int(r.integers(1, 4)) if is_short else int(r.integers(4, 9))
+    values = plans.pools(voice, held)
+    topics: list[str] = []
+    unknown: set[str] = set()
+    wanted: list[Ask] = []
+    for index in r.permutation(len(asks)).tolist():
+        ask = asks[index]
+        if ask.kind in ("bc", "bye", "hello") or len(wanted) == _MOST_QUESTIONS:
+            continue
+        if kind == CHAT and ask.kind in _SERVICE_ONLY:
+            continue
+        topic = topic_of(ask.kind, ask.value)
+        if topic is not None and topic not in topics:
+            if topic in unknown or topic.partition("/")[0] not in TOPICS[kind]:
                 continue
-            for on, off, ids, is_fact in words:
-                wanted = (
-                    int(begin + off) + HEARD_FRAMES if is_heard else int(begin + on) - LEAD_FRAMES
-                )
-                at = max(wanted, free)
-                end = min(at + len(ids), frames if is_heard else min(cut, frames))
-                if end <= at:
-                    break
-                if not is_heard and at > free and at > 0:
-                    text[at - 1] = EPAD_TOKEN
-                text[at:end] = ids[: end - at]
-                fact[at:end] = is_fact
-                free = end
-        return text, fact
+            if ask.kind == "price" and ask.value not in values.prices:
+                continue
+            is_new = len(topics) < count and may_join(topics, topic)
+            if is_new and r.random() > _UNKNOWN:
+                topics.append(topic)
+            elif r.random() < _UNKNOWN and may_join(topics, topic):
+                unknown.add(topic)
+            else:
+                continue
+        wanted.append(ask)
+    return wanted, draw_persona(r, values, kind, topics, count, unknown)
 
 
-def parse(key: str) -> tuple[str, int, str, str]:
-    """Take a caller's key apart: kind, number of the phrasing, value, suffix."""
-    whole, _, suffix = key.partition("+")
-    head, _, value = whole.partition("/")
-    kind, _, number = head.removeprefix("ask.").partition("#")
-    return kind, int(number), value, suffix
+def _converse(
+    call: _Call,
+    persona: Persona,
+    wanted: list[Ask],
+    murmurs: list[int],
+    byes: list[Ask],
+    spoke: tuple[float, float],
+) -> bool:
+    """Let the caller ask until the time is over; True once he has said goodbye."""
+    r = call.r
+    quiet_after = int(r.integers(0, 4)) if r.random() < _QUIET else len(wanted)
+    may_interrupt = spoke[1] > 0
+    for number, ask in enumerate(wanted):
+        if number == quiet_after and spoke[1] > 0:
+            return False
+        began_s, ended_s = spoke
+        if may_interrupt and ask.is_plain and ended_s - began_s > 1.5 and r.random() < _BARGE_IN:
+            onset_s = float(r.uniform(began_s + 0.5, ended_s - 0.6))
+            call.cut_agent(onset_s + call.between(CUT_S))
+            call.quiet_from_s = onset_s
+        else:
+            if murmurs and ended_s - began_s > 1.8 and r.random() < _MURMUR:
+                murmur = murmurs[r.integers(len(murmurs))]
+                call.caller_says(murmur, float(r.uniform(began_s + 0.5, ended_s - 0.8)))
+            wait = (0.25, 1.6) if r.random() < 0.75 else (1.6, 4.5)
+            onset_s = call.quiet_from_s + call.between(wait)
+            if ended_s < 0:
+                onset_s = float(r.uniform(0.1, 0.6))
+        if byes and number > 1 and r.random() < _BYE:
+            ask = byes[0]
+        reply = reply_to(r, persona, ask.kind, ask.value)
+        if onset_s + call.takes_s(ask) + 2.2 > call.length_s:
+            return False
+        end_s = call.ask(ask, reply, onset_s)
+        spoke = call.agent_says(reply, end_s + call.between(ANSWER_S))
+        may_interrupt = ask.kind != "bye"
+        if ask.kind == "bye":
+            return True
+    return False
 
 
-@lru_cache(maxsize=4)
-def planner(bank: Bank, tokens: SentencePieceProcessor) -> Planner:
-    """Give the planner of a bank; the same bank and vocabulary have the same one."""
-    return Planner(bank, tokens)
+def plan_exam(
+    r: np.random.Generator,
+    bank: Bank,
+    tokens: SentencePieceProcessor,
+    frames: int,
+    *,
+    held: bool,
+    caller: int,
+    gap_s: float = 6.5,
+    first_s: float = 5.0,
+) -> CallPlan:
+    """Plan a caller who asks for a fact every ``gap_s`` seconds, whatever he hears.
+
+    The agent's side is empty: a model speaks there. ``held`` is about words and names alone; the
+    caller may be any speaker of the bank that knows such words.
+    """
+    plans = planner(bank, tokens)
+    voice = plans.agents[0]
+    call = _Call(r, plans, frames, voice, caller)
+    asks = plans.asks(caller, held)
+    kind = CHAT if r.random() < _CHAT_SHARE else SERVICE
+    wanted, persona = _draw_questions(r, plans, voice, held, kind, asks)
+    onset_s = first_s
+    for ask in wanted:
+        reply = reply_to(r, persona, ask.kind, ask.value)
+        if reply.facts and onset_s + call.takes_s(ask) + gap_s / 2 < call.length_s:
+            call.ask(ask, reply, onset_s)
+            onset_s += gap_s
+    return call.finish(persona)
