@@ -13,6 +13,7 @@ from livekit_personaplex.audio import FRAME_SAMPLES, NUM_TOKEN_ROWS
 from livekit_personaplex.engine.core_protocol import AgentStep, TickResult
 from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.wire.stats import PersonaLength
 
 VOICES = ("ANN", "BOB")
 MAX_GIVEN = 20
@@ -102,6 +103,9 @@ class FakeCore:
         self.on_open(slot)
         self.opened_plans.append(plan)
         self.conversations[slot] = Conversation.begin(plan, sampling)
+
+    def measure_persona(self, persona: str) -> PersonaLength:
+        return PersonaLength(tokens=len(persona), max_tokens=2_000, window=3_000)
 
     def prepare_words(self, text: str) -> list[int]:
         if "unspeakable" in text:

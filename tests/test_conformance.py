@@ -6,6 +6,7 @@ import torch
 
 from livekit_personaplex.audio import pcm16_to_float
 from livekit_personaplex.engine.offline import converse
+from livekit_personaplex.errors import ConfigError
 from livekit_personaplex.kernels.rows import Rows
 from livekit_personaplex.model.lm import StepOutput
 from livekit_personaplex.model.lm_state import LmState
@@ -126,3 +127,13 @@ def run_steps(checkpoint: str, *, num_steps: int) -> list[StepOutput]:
             )
             for n in range(num_steps)
         ]
+
+
+def test_a_persona_is_as_long_as_it_is_said_to_be() -> None:
+    core = make_core("tiny16")
+    persona = "You are Bob. "
+    while core.measure_persona(persona).tokens <= core.measure_persona(persona).max_tokens:
+        accepted, persona = persona, persona + "You are Bob. "
+    core.prepare("TINY0", accepted)
+    with pytest.raises(ConfigError, match=f"has {core.measure_persona(persona).tokens} tokens"):
+        core.prepare("TINY0", persona)

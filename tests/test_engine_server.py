@@ -24,6 +24,7 @@ from livekit_personaplex.errors import (
 )
 from livekit_personaplex.wire.address import EngineAddress
 from livekit_personaplex.wire.client import EngineSession, fetch_stats, fetch_voices
+from livekit_personaplex.wire.http import measure_persona
 from tests.engine_harness import RunningEngine, running_engine, said, talk, wait_for
 from tests.fakes import FakeCore, expected_talk, user_frames
 
@@ -345,10 +346,12 @@ def test_an_engine_that_stops_says_goodbye(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_voices_health_and_counters_are_told_over_http(tmp_path: Path) -> None:
+def test_voices_lengths_health_and_counters_are_told_over_http(tmp_path: Path) -> None:
     async def run() -> None:
         async with running_engine(FakeCore(), tmp_path) as running:
             assert await fetch_voices(running.address) == ["ANN", "BOB"]
+            length = await measure_persona("Ünder", running.address)
+            assert (length.tokens, length.max_tokens, length.window) == (5, 2_000, 3_000)
             assert await health_status(running) == 200
             session = await running.open()
             await talk(session, user_frames(4))

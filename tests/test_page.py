@@ -140,6 +140,8 @@ def test_a_caller_joins_hears_reads_mutes_and_leaves(page: Any) -> None:
 @pytest.mark.skipif(find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed")
 def test_a_caller_reads_their_own_words_too(page: Any) -> None:
     assert page.inner_text("#caller-words")
+    length = "document.querySelector('#persona-tokens').textContent"
+    until(page, f"/^\\d+ of 200 tokens$/.test({length})")
     join(page)
     until(
         page,

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -12,16 +11,14 @@ import aiohttp
 import jwt
 import pytest
 
-from livekit_personaplex.cli.persona_ruler import find_ruler
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
-from livekit_personaplex.engine.core import EngineCore
 from livekit_personaplex.errors import ConfigError
-from livekit_personaplex.settings import EngineEndpoint, EngineSettings
+from livekit_personaplex.settings import EngineEndpoint
 from livekit_personaplex.web import server as page_server
-from livekit_personaplex.web.persona_length import PersonaRuler
 from livekit_personaplex.web.server import PageServer, PageSetup
 from livekit_personaplex.wire.address import EngineAddress
-from tests.rooms.worker import TINY16
+from tests.engine_harness import running_engine
+from tests.fakes import FakeCore
 
 SECRET = "a-secret-of-at-least-32-characters"
 LIVEKIT = LiveKitCredentials(url="ws://127.0.0.1:9", api_key="key", api_secret=SECRET)
@@ -52,7 +49,7 @@ async def serving(
         await server.close()
 
 
-def status_of(headers: dict[str, str], path: str = "api/measure") -> int:
+def status_of(headers: dict[str, str], path: str = "api/calls") -> int:
     async def ask() -> int:
         async with serving() as (http, url):
             body = {"persona": "You are Bob."}
@@ -156,45 +153,13 @@ def test_an_engine_that_is_not_there_is_told() -> None:
     assert "no engine answers" in error
 
 
-def test_a_persona_is_as_long_as_the_engine_says() -> None:
-    ruler = find_ruler(str(TINY16))
-    settings = EngineSettings(model=str(TINY16), device="cpu", dtype="float32", slots=1)
-    core = EngineCore.load(settings)
-    persona = "You are Bob. "
-    while ruler.measure(persona)["tokens"] <= ruler.max_tokens:
-        accepted, persona = persona, persona + "You are Bob. "
-    core.prepare("TINY0", accepted)
-    with pytest.raises(ConfigError, match=f"has {ruler.measure(persona)['tokens']} tokens"):
-        core.prepare("TINY0", persona)
+def test_a_persona_is_as_long_as_the_engine_says(tmp_path: Path) -> None:
+    async def ask() -> dict[str, object]:
+        async with running_engine(FakeCore(num_slots=1), tmp_path) as running:
+            setup = replace(SETUP, engine=EngineEndpoint(address=running.address))
+            async with serving(setup) as (http, url):
+                async with http.post(f"{url}api/measure", json={"persona": "You"}) as response:
+                    length: dict[str, object] = await response.json()
+                    return length
 
-
-def test_the_page_is_there_before_personas_can_be_measured() -> None:
-    is_found = threading.Event()
-
-    def find_slowly() -> PersonaRuler:
-        assert is_found.wait(10.0)
-        return PersonaRuler(max_tokens=7)
-
-    async def ask() -> int:
-        async with serving(replace(SETUP, find_ruler=find_slowly)) as (http, url):
-            async with http.get(url) as page:
-                assert page.status == 200
-            with pytest.raises(asyncio.TimeoutError):
-                impatient = aiohttp.ClientTimeout(total=0.2)
-                await http.post(f"{url}api/measure", json={"persona": "a"}, timeout=impatient)
-            is_found.set()
-            async with http.post(f"{url}api/measure", json={"persona": "a"}) as response:
-                return int((await response.json())["max_tokens"])
-
-    assert asyncio.run(ask()) == 7
-
-
-def test_without_the_models_files_the_length_is_an_estimate() -> None:
-    ruler = find_ruler("random:0")
-    assert ruler.measure("You enjoy having a good conversation. Your name is Ann.") == {
-        "tokens": pytest.approx(18, abs=6),
-        "max_tokens": 2000,
-        "window": 3000,
-        "is_exact": False,
-    }
-    assert ruler.measure(" ")["tokens"] == 0
+    assert asyncio.run(ask()) == {"tokens": 3, "max_tokens": 2_000, "window": 3_000}

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import FrameType
 
 from livekit_personaplex.audio import float_to_pcm16
-from livekit_personaplex.cli.persona_ruler import find_ruler
 from livekit_personaplex.demo.call import Question
 from livekit_personaplex.demo.demonstration import DemoPlan, DemoStack, demonstrate
 from livekit_personaplex.demo.display import Display
@@ -131,7 +130,7 @@ def _make_plan(arguments: argparse.Namespace, display: Display) -> DemoPlan:
         output=arguments.output,
         start_timeout_s=_GPU_START_TIMEOUT_S if device == "cuda" else _CPU_START_TIMEOUT_S,
         places_call=not arguments.page,
-        stay=partial(_serve_page, arguments, model, caller_words, display) if stays else None,
+        stay=partial(_serve_page, arguments, caller_words, display) if stays else None,
     )
 
 
@@ -166,7 +165,6 @@ def _can_stay(arguments: argparse.Namespace, display: Display) -> bool:
 
 def _serve_page(
     arguments: argparse.Namespace,
-    model: str,
     caller_words: str,
     display: Display,
     stack: DemoStack,
@@ -179,7 +177,6 @@ def _serve_page(
         persona=arguments.persona,
         is_noise=arguments.model is None,
         caller_words=caller_words,
-        find_ruler=partial(find_ruler, model),
     )
 
     def tell(url: str) -> None:

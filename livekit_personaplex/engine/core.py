@@ -30,11 +30,17 @@ from livekit_personaplex.model.given_words import (
 )
 from livekit_personaplex.model.lm_state import LmState
 from livekit_personaplex.model.personaplex import PersonaPlex, load_personaplex
-from livekit_personaplex.model.prompt import PromptPlan, build_prompt, tag_persona
+from livekit_personaplex.model.prompt import (
+    PromptPlan,
+    build_prompt,
+    max_persona_tokens,
+    tag_persona,
+)
 from livekit_personaplex.model.random_model import parse_random_name, random_personaplex
 from livekit_personaplex.model.text import TextDecoder
 from livekit_personaplex.sampling import Sampling
 from livekit_personaplex.settings import EngineSettings
+from livekit_personaplex.wire.stats import PersonaLength
 
 
 class EngineCore:
@@ -129,6 +135,15 @@ class EngineCore:
         """
         ids = self.model.tokenizer.encode(tag_persona(persona))
         return build_prompt(self.model.config, self.model.voices.get(voice), ids)
+
+    def measure_persona(self, persona: str) -> PersonaLength:
+        """Say how long a persona is. May be called from any thread; touches no device."""
+        config = self.model.config
+        return PersonaLength(
+            tokens=len(self.model.tokenizer.encode(tag_persona(persona))),
+            max_tokens=max_persona_tokens(config),
+            window=config.temporal_config.context,
+        )
 
     def prepare_words(self, text: str) -> GivenWords:
         """Lay out words for `say`. May be called from any thread; touches no device.

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from livekit_personaplex.sampling import Sampling
+from livekit_personaplex.wire.stats import PersonaLength
 
 if TYPE_CHECKING:  # plans and words are only handed on here
     from livekit_personaplex.model.given_words import GivenWords
@@ -58,7 +59,7 @@ class TextDecoder(Protocol):
 class Core(Protocol):
     """The model on its slots.
 
-    One thread calls everything but `prepare`, `prepare_words` and `text_decoder`.
+    One thread calls all but `prepare`, `measure_persona`, `prepare_words` and `text_decoder`.
     """
 
     @property
@@ -77,6 +78,10 @@ class Core(Protocol):
         Raises:
             ConfigError: The voice is unknown, or the persona is too long.
         """
+        ...
+
+    def measure_persona(self, persona: str) -> PersonaLength:
+        """Say how long a persona is. Any thread, beside ticks."""
         ...
 
     def prepare_words(self, text: str) -> "GivenWords":

@@ -48,7 +48,7 @@ from livekit_personaplex.wire.protocol import (
     SteeringRequest,
     UserFrame,
 )
-from livekit_personaplex.wire.stats import EngineStats
+from livekit_personaplex.wire.stats import EngineStats, PersonaLength
 
 PREPARE_THREADS = 2
 JOIN_TIMEOUT_S = 2.0
@@ -123,6 +123,14 @@ class Engine:
     def voices(self) -> list[str]:
         """Names of the voices; none before the core is loaded."""
         return [] if self._core is None else sorted(self._core.voices)
+
+    async def measure_persona(self, persona: str) -> PersonaLength | None:
+        """Say how long a persona is; None before the core is loaded."""
+        if self._core is None:
+            return None
+        return await self._loop.run_in_executor(
+            self._preparers, self._core.measure_persona, persona
+        )
 
     def stats(self) -> EngineStats:
         """Give the counters of this moment."""

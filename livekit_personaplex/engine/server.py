@@ -20,11 +20,12 @@ from livekit_personaplex.wire.protocol import (
     MAX_MESSAGE_BYTES,
     MAX_PERSONA_BYTES,
     METRICS_PATH,
+    PERSONA_PATH,
     SESSION_PATH,
     STATS_PATH,
     VOICES_PATH,
 )
-from livekit_personaplex.wire.stats import pack_stats, pack_voices
+from livekit_personaplex.wire.stats import pack_length, pack_stats, pack_voices
 
 HEARTBEAT_S = 10.0
 """A silent client is probed this often; without an answer for half of it, it is gone."""
@@ -63,12 +64,13 @@ class EngineServer:
         self._access = Access(
             token=None if is_unix else token, is_loopback=listen_socket.is_loopback
         )
-        app = web.Application(middlewares=[self._check_access])
+        app = web.Application(middlewares=[self._check_access], client_max_size=MAX_MESSAGE_BYTES)
         app.router.add_get(SESSION_PATH, self._serve_session)
         app.router.add_get(HEALTH_PATH, self._serve_health)
         app.router.add_get(STATS_PATH, self._serve_stats)
         app.router.add_get(METRICS_PATH, self._serve_metrics)
         app.router.add_get(VOICES_PATH, self._serve_voices)
+        app.router.add_post(PERSONA_PATH, self._serve_persona)
         if nvidia_protocol:
             app.router.add_get(CHAT_PATH, self._serve_chat)
         if nvidia_client_dir is not None:
@@ -141,6 +143,13 @@ class EngineServer:
 
     async def _serve_voices(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(text=pack_voices(self._engine.voices()))
+
+    async def _serve_persona(self, request: web.Request) -> web.StreamResponse:
+        persona = (await request.read()).decode(errors="replace")
+        length = await self._engine.measure_persona(persona)
+        if length is None:
+            raise web.HTTPServiceUnavailable(text=f"the engine is {self._engine.phase.value}")
+        return web.json_response(text=pack_length(length))
 
 
 async def _serve_websocket(

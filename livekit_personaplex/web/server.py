@@ -30,8 +30,7 @@ from livekit_personaplex.sampling import MAX_TEMPERATURE, Sampling
 from livekit_personaplex.settings import EngineEndpoint
 from livekit_personaplex.web.access import check_loopback, local_only
 from livekit_personaplex.web.calls import CallDesk
-from livekit_personaplex.web.persona_length import PersonaRuler
-from livekit_personaplex.wire.http import fetch_stats, fetch_voices
+from livekit_personaplex.wire.http import fetch_stats, fetch_voices, measure_persona
 from livekit_personaplex.wire.opening import DEFAULT_VOICE
 
 STATIC = Path(__file__).parent / "static"
@@ -52,7 +51,6 @@ class PageSetup:
         persona: What the page proposes.
         is_noise: The model is a tiny random one: the page says that its speech is noise.
         caller_words: What to say about the caller's own words.
-        find_ruler: Gives what measures personas; may block for seconds, on a thread of its own.
         agent_timeout_s: How long the page waits for the agent.
         reconnect_timeout_s: How long the page tries to get a lost connection back.
     """
@@ -63,7 +61,6 @@ class PageSetup:
     persona: str = ""
     is_noise: bool = False
     caller_words: str = "Your words appear where the agent transcribes its callers."
-    find_ruler: Callable[[], PersonaRuler] = PersonaRuler
     agent_timeout_s: float = 20.0
     reconnect_timeout_s: float = 30.0
 
@@ -90,7 +87,6 @@ class PageServer:
         check_library()
         self._setup = setup
         self._desk = CallDesk(setup.livekit)
-        self._ruler: asyncio.Task[PersonaRuler] | None = None
         app = web.Application(middlewares=[local_only], client_max_size=_MAX_REQUEST_BYTES)
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(
@@ -126,15 +122,12 @@ class PageServer:
                     continue
                 raise ConfigError(f"cannot serve the page on port {wanted} ({error})") from None
             break
-        self._ruler = asyncio.create_task(asyncio.to_thread(self._setup.find_ruler))
         bound = self._runner.addresses[0][1]
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{bound}/"
 
     async def close(self) -> None:
         """Stop serving. Idempotent."""
-        if self._ruler is not None:
-            self._ruler.cancel()
         await self._runner.cleanup()
 
     # what is served
@@ -184,9 +177,12 @@ class PageServer:
         return web.json_response({"slots": stats.slots, "used": stats.used, "step_ms": step_ms})
 
     async def _measure(self, request: web.Request) -> web.Response:
-        assert self._ruler is not None
-        ruler = await asyncio.shield(self._ruler)  # whoever does not wait leaves it to the others
-        return web.json_response(ruler.measure(str((await _body(request))["persona"])))
+        persona, engine = str((await _body(request)).get("persona")), self._setup.engine
+        try:
+            length = await measure_persona(persona, engine.address, token=engine.token)
+        except PersonaPlexError as error:
+            return _refusal(503, str(error))
+        return web.json_response(asdict(length))
 
     async def _make_call(self, request: web.Request) -> web.Response:
         try:

@@ -1,4 +1,4 @@
-"""Plain HTTP to an engine: connections, its counters, its voices."""
+"""Plain HTTP to an engine: connections, its counters, its voices, the length of personas."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,8 +8,14 @@ import aiohttp
 
 from livekit_personaplex.errors import ConfigError, EngineDiedError, EngineError, ProtocolError
 from livekit_personaplex.wire.address import EngineAddress
-from livekit_personaplex.wire.protocol import STATS_PATH, VOICES_PATH
-from livekit_personaplex.wire.stats import EngineStats, unpack_stats, unpack_voices
+from livekit_personaplex.wire.protocol import PERSONA_PATH, STATS_PATH, VOICES_PATH
+from livekit_personaplex.wire.stats import (
+    EngineStats,
+    PersonaLength,
+    unpack_length,
+    unpack_stats,
+    unpack_voices,
+)
 
 
 def make_http_session(address: EngineAddress, token: str | None) -> aiohttp.ClientSession:
@@ -58,18 +64,37 @@ async def fetch_voices(
     return unpack_voices(await _fetch(address, VOICES_PATH, token, timeout_s))
 
 
-async def _fetch(address: EngineAddress, path: str, token: str | None, timeout_s: float) -> str:
+async def measure_persona(
+    persona: str, address: EngineAddress, *, token: str | None = None, timeout_s: float = 2.0
+) -> PersonaLength:
+    """Ask an engine how long a persona is. Raises like `fetch_stats`."""
+    body = persona.encode(errors="replace")
+    return unpack_length(await _fetch(address, PERSONA_PATH, token, timeout_s, body=body))
+
+
+async def _fetch(
+    address: EngineAddress,
+    path: str,
+    token: str | None,
+    timeout_s: float,
+    *,
+    body: bytes | None = None,
+) -> str:
     try:
-        return await asyncio.wait_for(_get_text(address, path, token), timeout_s)
+        return await asyncio.wait_for(_get_text(address, path, token, body), timeout_s)
     except asyncio.TimeoutError:
         raise EngineError(
             f"the engine at {address} did not answer {path} within {timeout_s:g} s"
         ) from None
 
 
-async def _get_text(address: EngineAddress, path: str, token: str | None) -> str:
+async def _get_text(
+    address: EngineAddress, path: str, token: str | None, body: bytes | None
+) -> str:
+    method = "GET" if body is None else "POST"
     async with engine_errors(address), make_http_session(address, token) as http:
-        async with http.get(address.url(path), raise_for_status=True) as response:
+        url = address.url(path)
+        async with http.request(method, url, data=body, raise_for_status=True) as response:
             return await response.text()
 
 

@@ -75,7 +75,8 @@ code 1009), a persona 32,768 bytes of UTF-8, a greeting or a text to say 4,096 b
 to be said 512 tokens, a voice's name 128 characters, ``open`` within 10 s of the connection.
 
 Beside it, over plain HTTP: ``GET /health`` (200 ready, 503 not), ``GET /stats`` (`EngineStats` as
-JSON), ``GET /metrics`` (the same for Prometheus), ``GET /voices`` (JSON list of names).
+JSON), ``GET /metrics`` (the same for Prometheus), ``GET /voices`` (JSON list of names), and
+``POST /persona``, the text in UTF-8 (`PersonaLength` as JSON).
 """
 
 from dataclasses import asdict, dataclass
@@ -91,6 +92,7 @@ HEALTH_PATH: Final = "/health"
 STATS_PATH: Final = "/stats"
 METRICS_PATH: Final = "/metrics"
 VOICES_PATH: Final = "/voices"
+PERSONA_PATH: Final = "/persona"
 
 MAX_MESSAGE_BYTES: Final = 262_144
 MAX_PERSONA_BYTES: Final = 32_768

@@ -1,4 +1,4 @@
-"""What an engine tells about itself over plain HTTP: counters and voices."""
+"""What an engine tells about itself over plain HTTP: counters, voices, lengths of personas."""
 
 from dataclasses import asdict, dataclass
 
@@ -59,6 +59,21 @@ class EngineStats:
         return self.used / self.slots if self.ready and self.slots else 1.0
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PersonaLength:
+    """How much of the model's window a persona takes.
+
+    Attributes:
+        tokens: Its length with the tags around it; each token takes a step of the window.
+        max_tokens: Length of the longest that the engine takes.
+        window: Steps that the model can look back on.
+    """
+
+    tokens: int
+    max_tokens: int
+    window: int
+
+
 def pack_stats(stats: EngineStats) -> str:
     """Write counters as JSON."""
     return dump_json(asdict(stats))
@@ -113,3 +128,18 @@ def unpack_voices(text: str) -> list[str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ProtocolError("expected a JSON list of voice names")
     return names
+
+
+def pack_length(length: PersonaLength) -> str:
+    """Write the length of a persona as JSON."""
+    return dump_json(asdict(length))
+
+
+def unpack_length(text: str) -> PersonaLength:
+    """Read the length of a persona. Raises `ProtocolError`."""
+    message = JsonMessage(text)
+    return PersonaLength(
+        tokens=message.take_int("tokens"),
+        max_tokens=message.take_int("max_tokens"),
+        window=message.take_int("window"),
+    )

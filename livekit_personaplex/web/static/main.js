@@ -17,6 +17,8 @@ const AGENT_STATES = {
   speaking: "Speaking",
 };
 const BACK_FOR_MS = 4000;
+const NOISE =
+  "The model in use is a tiny one with random weights: its speech is noise and its words are jumbled. It shows that the call works.";
 
 const $ = (id) => document.getElementById(id);
 const buttons = { join: $("join"), mute: $("mute"), leave: $("leave"), rejoin: $("rejoin") };
@@ -61,6 +63,10 @@ function setBanner(text) {
   setText("banner", text);
 }
 
+function usualBanner() {
+  return options?.is_noise ? NOISE : "";
+}
+
 function setMuted(isMuted) {
   buttons.mute.setAttribute("aria-pressed", String(isMuted));
   setText("user-state", isMuted ? "Muted" : "Microphone on");
@@ -75,11 +81,7 @@ async function loadOptions() {
   options = await fetchOptions();
   settings.fill(options);
   setText("caller-words", options.caller_words);
-  if (options.is_noise) {
-    setBanner(
-      "The model in use is a tiny one with random weights: its speech is noise and its words are jumbled. It shows that the call works.",
-    );
-  }
+  setBanner(usualBanner());
 }
 
 async function join() {
@@ -135,7 +137,7 @@ function handlersOf() {
     reconnected: () => {
       setConnection("on", "Connected");
       setBanner("The connection is back.");
-      setTimeout(() => $("connection").dataset.state === "on" && setBanner(""), BACK_FOR_MS);
+      setTimeout(() => $("connection").dataset.state === "on" && setBanner(usualBanner()), BACK_FOR_MS);
     },
     over: (problem) => {
       const focused = document.activeElement;
@@ -144,7 +146,7 @@ function handlersOf() {
       call = null;
       lanes.stop();
       latency.stop();
-      setBanner("");
+      setBanner(usualBanner());
       setPhase("idle");
       setConnection(problem ? "lost" : "off", wasLive && problem ? "Call ended" : "Not connected");
       setText("agent-state", "Not in a call");

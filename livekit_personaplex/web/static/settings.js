@@ -83,9 +83,8 @@ export class Settings {
     Object.assign(meter, { max: limit, high: limit * 0.8, low: limit * 0.6, optimum: 0, value: length.tokens });
     const isOver = length.tokens > limit;
     field("persona-length").classList.toggle("over", isOver);
-    const about = length.is_exact ? "" : "about ";
     field("persona-tokens").textContent =
-      `${about}${length.tokens} of ${limit.toLocaleString("en")} tokens` +
+      `${length.tokens} of ${limit.toLocaleString("en")} tokens` +
       (isOver ? ": too long for the model’s window" : "");
   }
 }
