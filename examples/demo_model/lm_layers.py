@@ -3,7 +3,7 @@
 The arithmetic is the product's; the weights lie as training wants them (one table for all 17 rows,
 the depformer's inner steps stacked). `lm_names` gives them the checkpoint's names.
 
-Legend: B calls, T columns, E width, H heads, M frames for the depformer, N inner steps, D its width.
+Legend: B calls, T columns, E width, H heads; depformer: M frames, N inner steps, D width.
 """
 
 import math
