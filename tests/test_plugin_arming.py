@@ -115,6 +115,23 @@ def test_a_session_that_closes_while_it_rings_is_not_waited_for() -> None:
     assert waited_s == pytest.approx(9.0)
 
 
+def test_a_room_that_closes_before_anybody_joins_is_not_waited_for() -> None:
+    async def scenario() -> tuple[bool, float]:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        room_io = FakeRoomIO(FakeParticipant(), 100.0, {})
+        session: AgentSession[None] = FakeSession(room_io)  # type: ignore[assignment]
+        closing = loop.call_later(4.0, room_io.room.emit, "disconnected", "ROOM_DELETED")
+        is_heard = await wait_until_heard(session, timeout_s=60.0)
+        closing.cancel()
+        assert not room_io.room._events.get("disconnected")
+        return is_heard, loop.time() - began_s
+
+    is_heard, waited_s = run_virtual(scenario())
+    assert not is_heard
+    assert waited_s == pytest.approx(4.0)
+
+
 def test_who_joins_after_a_telephone_that_nobody_answered_is_asked_instead() -> None:
     async def scenario() -> tuple[bool, float]:
         loop = asyncio.get_running_loop()

@@ -16,6 +16,7 @@ from livekit_personaplex import (
     PersonaPlexServer,
 )
 from livekit_personaplex.plugin.capacity import Capacity
+from livekit_personaplex.plugin.server import FULL_LOAD
 from livekit_personaplex.wire.stats import EngineStats
 from tests.fake_engine import FakeEngine, words
 from tests.fake_room import Captions, Loudspeaker, Microphone
@@ -189,7 +190,7 @@ def test_livekit_is_told_the_engines_load(engine_folder: Path) -> None:
             engine.is_ready = False
             await asyncio.sleep(1.2)
             await server._refresh_worker_load()
-            assert (server._worker_load, server._is_available()) == (1.0, False)
+            assert (server._worker_load, server._is_available()) == (FULL_LOAD, False)
             engine.is_ready = True
             await asyncio.sleep(1.1)
             assert server._is_available()

@@ -16,12 +16,16 @@ from livekit import api
 
 from livekit_personaplex.demo.caller import Caller
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
+from livekit_personaplex.errors import PersonaPlexError
 from tests.rooms.worker import RoomWorker, run_worker, until
 
 pytestmark = pytest.mark.room
 
 STATUS_PERIOD_S = 3.0
 """LiveKit hears every 2.5 s whether a worker takes calls."""
+MAX_NEWS_S = 0.6
+"""From a slot that is free to LiveKit that knows."""
+NUM_ENDS = 3
 METRICS_AGE_S = 1.5
 """A worker shows its engines as they were up to a second ago."""
 SETTLE_S = 2.0
@@ -44,6 +48,14 @@ class Worker:
         await self._until("personaplex_slots_used", 0)
         await self._until("personaplex_worker_load", 0)
         await asyncio.sleep(STATUS_PERIOD_S)
+
+    async def until_freed(self, used: int) -> None:
+        """Wait until its engine, asked at short intervals, has no more slots in use."""
+        for _ in range(1_000):
+            if (await self.running.stats()).used <= used:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"{await self.running.stats()}\n{self.running.process.tail()}")
 
     async def total(self, name: str) -> float:
         """Sum of a metric over its engines, as its metrics page tells."""
@@ -148,6 +160,52 @@ def test_ten_calls_at_once_on_four_slots_are_four(
     asyncio.run(scenario())
 
 
+def test_calls_one_after_the_other_fill_every_slot_and_freed_ones_are_told_at_once(
+    livekit: LiveKitCredentials, worker: Worker
+) -> None:
+    async def scenario(callers: list[Caller]) -> None:
+        for number in range(4):
+            callers.append(await join(livekit, f"turn-{number}"))
+            await comes(callers[-1])
+            await asyncio.sleep(STATUS_PERIOD_S)  # LiveKit has been told of this one
+        assert (await worker.running.stats()).used == 4
+        num_late = 0
+        for number in range(NUM_ENDS):
+            await callers.pop().leave()
+            await worker.until_freed(3)
+            await asyncio.sleep(MAX_NEWS_S)
+            callers.append(await join(livekit, f"next-{number}"))
+            try:
+                await comes(callers[-1])
+            except PersonaPlexError:
+                num_late += 1
+        assert num_late <= 1, "LiveKit hears late of slots that are free"
+        await comes_when_dispatched_again(callers)
+
+    async def comes_when_dispatched_again(callers: list[Caller]) -> None:
+        """LiveKit keeps no call for later: who found every worker full is dispatched again."""
+        await asyncio.sleep(STATUS_PERIOD_S)
+        callers.insert(0, await join(livekit, "fifth"))
+        await callers.pop().leave()
+        await worker.until_freed(3)
+        await asyncio.sleep(STATUS_PERIOD_S)
+        assert not callers[0].room.remote_participants
+        async with api.LiveKitAPI(livekit.url, livekit.api_key, livekit.api_secret) as client:
+            request = api.CreateAgentDispatchRequest(agent_name="personaplex", room="fifth")
+            await client.agent_dispatch.create_dispatch(request)
+        await comes(callers[0])
+
+    async def run_scenario() -> None:
+        callers: list[Caller] = []
+        try:
+            await scenario(callers)
+        finally:
+            await asyncio.gather(*(caller.leave() for caller in callers))
+        await worker.until_idle()
+
+    asyncio.run(run_scenario())
+
+
 def test_what_one_worker_has_no_slots_for_another_takes(
     livekit: LiveKitCredentials, worker: Worker, other_worker: Worker
 ) -> None:
@@ -195,6 +253,13 @@ async def join(livekit: LiveKitCredentials, room: str) -> Caller:
     caller = await Caller.join(livekit, room=room, dispatch=dispatch, departure_timeout_s=1)
     await caller.publish()
     return caller
+
+
+async def comes(caller: Caller) -> None:
+    """Wait until the agent is in the caller's room."""
+    await caller.until(
+        lambda: len(caller.room.remote_participants) > 0, what="the agent comes", timeout_s=8.0
+    )
 
 
 async def speaks(caller: Caller) -> None:

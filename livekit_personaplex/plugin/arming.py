@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from livekit import rtc
-from livekit.agents import AgentSession, CloseEvent, utils
+from livekit.agents import AgentSession, utils
 from livekit.agents.voice.room_io import RoomIO
 
 CALL_STATUS = "sip.callStatus"
@@ -21,7 +21,7 @@ async def wait_until_heard(session: AgentSession[Any], *, timeout_s: float) -> b
 
     Returns:
         True: speech is heard from now on; at once for a session without a room, as in the console.
-        False: nobody joined or answered in time, or the session was closed.
+        False: nobody joined or answered in time, the session was closed, or the room was.
     """
     try:
         room_io = session.room_io
@@ -29,17 +29,20 @@ async def wait_until_heard(session: AgentSession[Any], *, timeout_s: float) -> b
         return True
     closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def note_close(event: CloseEvent) -> None:
+    def note_close(event: object) -> None:
         if not closed.done():
             closed.set_result(None)
 
     session.on("close", note_close)
+    # LiveKit would wait 15 s for an entrypoint that waits here, and the slot with it
+    room_io.room.on("disconnected", note_close)
     ready = asyncio.ensure_future(_wait_for_listener(room_io))
     try:
         await asyncio.wait({ready, closed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
         return ready.done() and not closed.done()
     finally:
         session.off("close", note_close)
+        room_io.room.off("disconnected", note_close)
         await utils.aio.cancel_and_wait(ready)
 
 

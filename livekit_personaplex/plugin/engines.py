@@ -1,6 +1,7 @@
 """The engines behind one worker: started and watched, or found where PERSONAPLEX_ENGINE says."""
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 
 from livekit.agents import utils
@@ -38,6 +39,7 @@ class WorkerEngines:
         self._answer_timeout_s = answer_timeout_s
         self._supervisors: list[EngineSupervisor] = []
         self._endpoints: dict[str, EngineEndpoint] = {}
+        self._looks: dict[str, asyncio.Event] = {}
 
     @property
     def num_engines(self) -> int:
@@ -68,6 +70,11 @@ class WorkerEngines:
     async def watch(self) -> None:
         """Follow every engine's counters until cancelled."""
         await asyncio.gather(*(self._watch(*item) for item in self._endpoints.items()))
+
+    def look(self) -> None:
+        """Read the counters now, not only after the interval; does not wait for them."""
+        for look in self._looks.values():
+            look.set()
 
     async def stop(self) -> None:
         """End the engines that were started here. Idempotent."""
@@ -120,8 +127,11 @@ class WorkerEngines:
 
     async def _watch(self, name: str, endpoint: EngineEndpoint) -> None:
         is_well = True
+        look = self._looks[name] = asyncio.Event()
         while True:
-            await asyncio.sleep(WATCH_INTERVAL_S)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(look.wait(), WATCH_INTERVAL_S)
+            look.clear()
             try:
                 stats = await fetch_stats(endpoint.address, token=endpoint.token)
             except PersonaPlexError as error:

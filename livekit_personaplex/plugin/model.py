@@ -131,8 +131,8 @@ class PersonaPlexModel(llm.DuplexModel):
             timeout_s: How long to wait for somebody to join, and to answer.
 
         Returns:
-            False: nobody joined or answered in time, or the session was closed; then nothing was
-            armed.
+            False: nobody joined or answered in time, or the session or the room was closed; then
+            nothing was armed.
         """
         for waiting in self._sessions:
             waiting.expect_arm()

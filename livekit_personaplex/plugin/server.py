@@ -17,9 +17,17 @@ from livekit_personaplex.plugin.engines import WorkerEngines
 from livekit_personaplex.plugin.worker_metrics import WorkerMetrics
 from livekit_personaplex.settings import EngineEndpoint, exported_to_jobs, worker_metrics_port
 
+FULL_LOAD = 0.7
+"""What LiveKit is told as load when every slot is taken; with fewer, so much less. Its server gives
+no calls to workers that all have its target load or more, 0.7 by default: told the plain share, it
+would leave one slot in four empty."""
+REPORT_INTERVAL_S = 0.1
+MAX_LOOKS = 20
+"""How often engines are asked for the slot of a job that ended, one report after the other."""
+
 
 class PersonaPlexServer(AgentServer):
-    """`AgentServer` whose load is the share of its engines' slots that are in use.
+    """`AgentServer` whose load is by the share of its engines' slots that are in use.
 
     Starts an engine of its own on each device of PERSONAPLEX_DEVICE, made from PERSONAPLEX_MODEL
     and the other variables that `livekit_personaplex.settings` lists, and starts it again when it
@@ -44,10 +52,10 @@ class PersonaPlexServer(AgentServer):
         # Job processes that wait for a call; to start one takes 0.4 s, to keep one 10 MB.
         options.setdefault("num_idle_processes", ServerEnvOption(dev_default=1, prod_default=2))
         # A plain threshold holds in dev mode too, where LiveKit's own default takes any load.
-        super().__init__(load_fnc=self._get_effective_load, load_threshold=1.0, **options)
+        super().__init__(load_fnc=self._get_effective_load, load_threshold=FULL_LOAD, **options)
         self._capacity = Capacity()
         self._engines = WorkerEngines(self._capacity, answer_timeout_s=engine_timeout_s)
-        self._metrics = WorkerMetrics(self._capacity, self._engines, load=self._get_effective_load)
+        self._metrics = WorkerMetrics(self._capacity, self._engines, load=self._taken_share)
         self._on_request: Callable[[JobRequest], Any] | None = None
         self._starting: asyncio.Task[list[EngineEndpoint]] | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -71,13 +79,15 @@ class PersonaPlexServer(AgentServer):
             self._on_request = on_request = self._request_fnc
             self._request_fnc = self._answer
             self._has_begun = True
-            watcher = asyncio.create_task(self._engines.watch(), name="engines watcher")
+            watchers = [asyncio.create_task(self._engines.watch(), name="engines watcher")]
+            if not unregistered:
+                watchers.append(asyncio.create_task(self._report_load(), name="load reporter"))
             try:
                 with exported_to_jobs(endpoints), self._metrics.shown():
                     await super().run(devmode=devmode, unregistered=unregistered)
             finally:
                 self._request_fnc = on_request
-                await utils.aio.cancel_and_wait(watcher)
+                await utils.aio.cancel_and_wait(*watchers)
         finally:
             self._starting = None
             await self._stop_engines()
@@ -111,7 +121,29 @@ class PersonaPlexServer(AgentServer):
 
     def _get_effective_load(self) -> float:
         """Replaces LiveKit's estimate, which cannot know how many calls fit."""
+        return FULL_LOAD * self._taken_share()
+
+    def _taken_share(self) -> float:
         return self._capacity.load(self._active_ids())
+
+    async def _report_load(self) -> None:
+        """Tell LiveKit when the load changes, which is told every 2.5 s otherwise.
+
+        A caller who comes before LiveKit knows of a freed slot gets no agent: nobody asks again.
+        """
+        told, num_jobs, num_looks = self._taken_share(), 0, 0
+        while True:
+            await asyncio.sleep(REPORT_INTERVAL_S)
+            num_jobs_before, num_jobs = num_jobs, len(self._active_ids())
+            if num_jobs < num_jobs_before:
+                num_looks = MAX_LOOKS
+            if num_looks > 0 and self._capacity.num_used > num_jobs:
+                num_looks -= 1
+                self._engines.look()
+            if (share := self._taken_share()) != told:
+                told = share
+                await self._refresh_worker_load()
+                await self._update_worker_status()
 
     def _active_ids(self) -> Set[str]:
         return {info.job.id for info in self.active_jobs}

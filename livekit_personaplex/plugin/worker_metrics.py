@@ -23,7 +23,7 @@ class WorkerMetrics(Collector):
         Args:
             capacity: What the engines count.
             engines: Their metrics are shown too if they were started here; others show their own.
-            load: The load that LiveKit is told.
+            load: Share of the slots that are taken.
         """
         self._capacity = capacity
         self._engines = engines
@@ -50,7 +50,7 @@ class WorkerMetrics(Collector):
             ("engines_ready", "engines that take calls", capacity.num_ready),
             ("slots", "slots of the engines that take calls", capacity.num_slots),
             ("slots_used", "those that are not free", capacity.num_used),
-            ("load", "the load that LiveKit is told; at 1 no calls come", self._load()),
+            ("load", "share of the slots that are taken; at 1 no calls come", self._load()),
         ):
             yield GaugeMetricFamily(f"{PREFIX}worker_{name}", text, value=value)
         for name, text, count in (
