@@ -271,12 +271,12 @@ def local_captions_wanted(environ: Mapping[str, str] | None = None) -> bool:
     return wanted is not None
 
 
-def keep_recognizer_to_one_thread() -> None:
-    """Tell the recogniser's library, which reads it from this process's environment.
+def recognizer_environment() -> dict[str, str]:
+    """Give the environment of a recogniser's process, which is ours, with one thread to decode.
 
-    A second thread waits for the first by spinning: as fast, at twice the CPU time.
+    A second one waits for the first by spinning: as fast, at twice the CPU time.
     """
-    os.environ.setdefault(_RECOGNIZER_ONE_THREAD, "1")
+    return {_RECOGNIZER_ONE_THREAD: "1", **os.environ}
 
 
 def default_dtype(device: str) -> str:

@@ -1,23 +1,25 @@
 """The recogniser that runs here: off the event loop, in order, bounded, and gone when closed."""
 
 import asyncio
+import io
 import re
-import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import soundfile
 from livekit import rtc
 from livekit.agents import stt
 from numpy.typing import NDArray
 
-from livekit_personaplex import ConfigError, LocalSTT, recognizer
+from livekit_personaplex import ConfigError, LocalSTT, PersonaPlexError, recognizer
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
-from livekit_personaplex.recognizer import RATE_HZ, Reading, SpeechReader, find_model
+from livekit_personaplex.plugin.waiting_audio import WaitingAudio
+from livekit_personaplex.recognizer import RATE_HZ, Reading, find_model, pack_piece, recognize
 from livekit_personaplex.settings import local_captions_wanted
 
 SPEECH = Path(__file__).parent / "data" / "speech"
@@ -41,11 +43,13 @@ def speech(*names: str) -> NDArray[np.int16]:
     return np.concatenate(pieces)
 
 
-async def give(stream: stt.RecognizeStream, samples: NDArray[np.int16]) -> None:
+async def give(
+    stream: stt.RecognizeStream, samples: NDArray[np.int16], *, faster: int = FASTER
+) -> None:
     for begin in range(0, len(samples) - FRAME_SAMPLES + 1, FRAME_SAMPLES):
         piece = samples[begin : begin + FRAME_SAMPLES].tobytes()
         stream.push_frame(rtc.AudioFrame(piece, SAMPLE_RATE_HZ, 1, FRAME_SAMPLES))
-        await asyncio.sleep(0.08 / FASTER)
+        await asyncio.sleep(0.08 / faster)
 
 
 @asynccontextmanager
@@ -98,7 +102,7 @@ def test_it_reads_what_is_said_in_order_while_the_event_loop_runs_on() -> None:
         is_over = asyncio.Event()
         watching = asyncio.create_task(longest_stall_s(is_over))
         async with collecting(stream) as events:
-            await give(stream, speech("late_fee", "opening_hours"))
+            await give(stream, speech("late_fee", "opening_hours"), faster=1)
             stream.end_input()
         is_over.set()
         stall_s = await watching
@@ -146,49 +150,64 @@ def test_a_flush_makes_final_what_was_heard_in_the_middle_of_a_sentence() -> Non
 
 
 @needs_package
-def test_a_stream_that_is_closed_leaves_no_thread_behind() -> None:
+def test_a_stream_that_is_closed_leaves_no_process_behind() -> None:
     async def scenario() -> None:
         stream = LocalSTT().stream()
         await give(stream, speech("late_fee")[: 2 * SAMPLE_RATE_HZ])
-        assert [t for t in threading.enumerate() if t.name.startswith("captions")]
+        (child,) = psutil.Process().children()
         await stream.aclose()
-        assert not [t for t in threading.enumerate() if t.name.startswith("captions")]
+        assert not child.is_running()
 
     asyncio.run(scenario())
 
 
 @needs_package
-def test_what_cannot_be_read_in_time_is_left_out_and_counted(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    told: list[Reading] = []
-    reader = SpeechReader(find_model(), tell=told.append, max_waiting_s=2.0)
-    second = bytes(2 * RATE_HZ)
-    for _ in range(10):  # nobody reads yet
-        reader.hear(second)
-    reader.finish()
-    assert reader.left_out_s == 9.0
-    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
-    thread = threading.Thread(target=reader.run)
-    thread.start()
-    thread.join(10.0)
-    assert not thread.is_alive() and told == []
+def test_a_recogniser_that_dies_is_an_error_of_its_stream() -> None:
+    async def scenario() -> None:
+        stream = LocalSTT().stream()
+        await give(stream, speech("late_fee")[:SAMPLE_RATE_HZ])
+        (child,) = psutil.Process().children()
+        child.kill()
+        await give(stream, speech("late_fee")[:FRAME_SAMPLES])
+        with pytest.raises(PersonaPlexError, match="ended with status -9"):
+            await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(scenario())
 
 
 @needs_package
-def test_a_call_is_read_stretch_by_stretch_each_once() -> None:
-    told: list[Reading] = []
-    reader = SpeechReader(find_model(), tell=told.append, max_waiting_s=60.0)
+def test_a_process_reads_a_call_stretch_by_stretch_each_once() -> None:
     pause = np.zeros(3 * SAMPLE_RATE_HZ, dtype=np.int16)
     call = np.concatenate([speech("late_fee"), pause] * 3)
     resampler = rtc.AudioResampler(SAMPLE_RATE_HZ, RATE_HZ)
-    for frame in resampler.push(bytearray(call.tobytes())) + resampler.flush():
-        reader.hear(bytes(frame.data))
-    reader.finish()
-    reader.run()
-    finals = [reading for reading in told if reading.is_final]
+    frames = resampler.push(bytearray(call.tobytes())) + resampler.flush()
+    answers = io.BytesIO()
+    recognize(io.BytesIO(b"".join(pack_piece(bytes(frame.data)) for frame in frames)), answers)
+    lines = answers.getvalue().decode().splitlines()
+    assert lines.count("") == len(frames)
+    finals = [reading for reading in map(Reading.parse, filter(None, lines)) if reading.is_final]
     assert [words(reading.text) for reading in finals] == [words(finals[0].text)] * 3
     assert len({reading.stretch for reading in finals}) == 3
+
+
+def test_what_cannot_be_read_in_time_is_left_out_and_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    second = bytes(2 * RATE_HZ)
+
+    async def scenario() -> None:
+        waiting = WaitingAudio(RATE_HZ, max_waiting_s=2.0)
+        for _ in range(10):  # nobody reads
+            waiting.push(second)
+        assert (waiting.left_out_s, waiting.duration_s) == (9.0, 1.0)
+        waiting.flush()
+        waiting.finish()
+        pieces = [await waiting.take() for _ in range(4)]
+        assert pieces == [second[: len(second) // 2]] * 2 + [b"", None]
+
+    asyncio.run(scenario())
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * 3
 
 
 def test_without_the_package_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

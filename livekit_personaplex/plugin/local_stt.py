@@ -1,17 +1,19 @@
-"""Captions of the caller without a service: a LiveKit STT that runs in the job process itself."""
+"""Captions of the caller without a service: a LiveKit STT that runs on the job's own machine."""
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
-from importlib import import_module
-from pathlib import Path
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
 
 from livekit import rtc
 from livekit.agents import APIConnectOptions, LanguageCode, NotGivenOr, stt
 from livekit.agents.types import DEFAULT_API_CONNECT_OPTIONS, NOT_GIVEN
 from livekit.agents.utils import AudioBuffer
 
-from livekit_personaplex.recognizer import RATE_HZ, Reading, SpeechReader, find_model
-from livekit_personaplex.settings import keep_recognizer_to_one_thread, local_captions_wanted
+from livekit_personaplex.errors import PersonaPlexError
+from livekit_personaplex.plugin.waiting_audio import WaitingAudio
+from livekit_personaplex.recognizer import MODEL_NAME, RATE_HZ, Reading, find_model, pack_piece
+from livekit_personaplex.settings import local_captions_wanted, recognizer_environment
 
 EVENT = stt.SpeechEventType
 
@@ -19,19 +21,18 @@ EVENT = stt.SpeechEventType
 class LocalSTT(stt.STT[str]):
     """English by a small model on the CPU: rough, free, and good enough to follow a call by.
 
-    Decoding has a thread of its own that gives way to the call, so audio never waits for words.
+    Each stream has a process of its own, of low priority: a call never waits for its words, and
+    outlives their end.
     """
 
     def __init__(self) -> None:
-        """Make one; its model is loaded by each stream, on the stream's thread.
+        """Make one; starts nothing.
 
         Raises:
             ConfigError: The recogniser's package is not installed.
         """
         super().__init__(capabilities=stt.STTCapabilities(streaming=True, interim_results=True))
-        self._model_folder = find_model()
-        keep_recognizer_to_one_thread()
-        import_module("moonshine_voice.transcriber")  # here, before there is a call to hold up
+        find_model()
 
     @classmethod
     def from_env(cls) -> "LocalSTT | None":
@@ -45,7 +46,7 @@ class LocalSTT(stt.STT[str]):
     @property
     def model(self) -> str:
         """Name in usage reports."""
-        return "moonshine-tiny-en"
+        return MODEL_NAME
 
     @property
     def provider(self) -> str:
@@ -73,48 +74,60 @@ class LocalSTT(stt.STT[str]):
             language: English whatever is asked for.
             conn_options: Nothing is connected.
         """
-        return LocalStream(self, self._model_folder, conn_options)
+        return LocalStream(self, conn_options)
 
 
 class LocalStream(stt.RecognizeStream):
-    """One caller's captions. Closing it waits for its thread: a fraction of a second at most."""
+    """One caller's captions. Closing it ends its process."""
 
-    def __init__(self, owner: LocalSTT, model: Path, conn_options: APIConnectOptions) -> None:
+    def __init__(self, owner: LocalSTT, conn_options: APIConnectOptions) -> None:
         super().__init__(stt=owner, conn_options=conn_options, sample_rate=RATE_HZ)
-        self._model_folder = model
-        self._stretch: int | None = None
+        self._waiting = WaitingAudio(RATE_HZ)
+        self._stretch = ""
 
     async def _run(self) -> None:
-        loop = asyncio.get_running_loop()
+        command = (sys.executable, "-m", "livekit_personaplex.recognizer")
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, env=recognizer_environment()
+        )
+        gathering = asyncio.create_task(self._gather(), name="captions input")
+        try:
+            while (piece := await self._waiting.take()) is not None:
+                await self._read(process, piece)
+        finally:
+            gathering.cancel()
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
 
-        def tell(reading: Reading) -> None:
-            loop.call_soon_threadsafe(self._pass_on, reading)
-
-        reader = SpeechReader(self._model_folder, tell=tell)
-        with ThreadPoolExecutor(1, thread_name_prefix="captions") as executor:
-            reading = loop.run_in_executor(executor, reader.run)
-            feeding = asyncio.create_task(self._feed(reader), name="captions input")
-            try:
-                await asyncio.wait([reading])
-            finally:
-                feeding.cancel()
-                reader.stop()
-                await asyncio.wait([reading])
-        reading.result()
-
-    async def _feed(self, reader: SpeechReader) -> None:
+    async def _gather(self) -> None:
         async for item in self._input_ch:
             if isinstance(item, rtc.AudioFrame):
-                reader.hear(bytes(item.data))
+                self._waiting.push(bytes(item.data))
             else:
-                reader.flush()
-        reader.finish()
+                self._waiting.flush()
+        self._waiting.finish()
 
-    def _pass_on(self, reading: Reading) -> None:
+    async def _read(self, process: Process, piece: bytes) -> None:
+        """Have one piece read; the next is given only then, so nothing piles up in pipes."""
+        assert process.stdin is not None and process.stdout is not None
+        heard_s = time.time() - self._waiting.duration_s
+        process.stdin.write(pack_piece(piece))
+        while line := await process.stdout.readline():
+            if line == b"\n":
+                return
+            self._pass_on(Reading.parse(line.decode()), heard_s)
+        raise PersonaPlexError(
+            f"the recogniser of the caller's words ended with status {await process.wait()}; "
+            "what it wrote is in this process's own error output"
+        )
+
+    def _pass_on(self, reading: Reading, heard_s: float) -> None:
         send = self._event_ch.send_nowait
         if reading.stretch != self._stretch:
             self._stretch = reading.stretch
-            send(stt.SpeechEvent(EVENT.START_OF_SPEECH, speech_start_time=reading.began_s))
+            began_s = heard_s - reading.began_ago_s
+            send(stt.SpeechEvent(EVENT.START_OF_SPEECH, speech_start_time=began_s))
         words = [stt.SpeechData(LanguageCode("en"), reading.text)]
         if not reading.is_final:
             send(stt.SpeechEvent(EVENT.INTERIM_TRANSCRIPT, alternatives=words))
