@@ -42,6 +42,7 @@ _STORED = {
     "scale1": "layer_scale_1.scale",
     "scale2": "layer_scale_2.scale",
 }
+_SIDES = ("encoder", "decoder", "quantizer")
 _DECODER_PARTS = ("decoder", "upsample", "quantizer.output")
 
 
@@ -68,19 +69,19 @@ class Mimi(nn.Module):
     def latent(self, audio: Tensor) -> Tensor:
         """``[B, n * 1920]`` samples to ``[B, n, E] float32``."""
         x = audio.unsqueeze(2)
-        for name, layer in self.encoder.items():
-            x = _run(layer, x, first=name == "0")
-        return self.downsample(self.encoder_transformer(x)).float()
+        for index, layer in enumerate(self.encoder.values()):
+            x = _run(layer, x, first=index == 0)
+        z: Tensor = self.downsample(self.encoder_transformer(x))
+        return z.float()
 
     def wave(self, vectors: Tensor) -> Tensor:
         """``[B, n, E]`` to ``[B, n * 1920] float32`` samples."""
-        x = self.decoder_transformer(self.upsample(vectors))
-        for name, layer in self.decoder.items():
-            if name == "14":
-                with torch.autocast(x.device.type, enabled=False):
-                    return layer(F.elu(x.float())).squeeze(2)
-            x = _run(layer, x, first=name == "0")
-        raise AssertionError("the decoder has no last layer")
+        x: Tensor = self.decoder_transformer(self.upsample(vectors))
+        *layers, last = self.decoder.values()
+        for index, layer in enumerate(layers):
+            x = _run(layer, x, first=index == 0)
+        with torch.autocast(x.device.type, enabled=False):
+            return _run(last, x.float(), first=False).squeeze(2)
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
@@ -144,9 +145,10 @@ class Mimi(nn.Module):
 def _encoder(sizes: MimiSizes) -> nn.ModuleDict:
     """Layers by the number that the checkpoint gives them; activations in between have one too."""
     channels = sizes.num_filters
-    layers: dict[str, nn.Module] = {"0": CausalConv(1, channels, 7)}
+    first = CausalConv(1, channels, 7)
     with torch.no_grad():
-        layers["0"].weight.mul_(8.0)  # speech is far below full scale
+        first.weight.mul_(8.0)  # speech is far below full scale
+    layers: dict[str, nn.Module] = {"0": first}
     for index, ratio in enumerate(reversed(_RATIOS)):
         layers[str(3 * index + 1)] = ResidualBlock(channels)
         layers[str(3 * index + 3)] = StridedConv(channels, 2 * channels, ratio)
@@ -194,11 +196,9 @@ def _named_tensors(mimi: Mimi) -> dict[str, Tensor]:
         for own, parameter in module.named_parameters(recurse=False):
             name = f"{path}.{layer_name}.{own}" if layer_name else f"{path}.{own}"
             for short, stored in _STORED.items():
-                if name.startswith(short) or (short in name and not short.startswith(_SIDES)):
+                is_part = not short.startswith(_SIDES) and short in name
+                if is_part or name.startswith(short):
                     name = name.replace(short, stored, 1)
             three = path.startswith("quantizer.")
             tensors[name] = parameter.unsqueeze(2) if three else parameter
     return tensors
-
-
-_SIDES = ("encoder", "decoder", "quantizer")

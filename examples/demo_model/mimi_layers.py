@@ -1,8 +1,8 @@
 """Layers of the codec for training: whole clips at once, with the arithmetic of the streaming ones.
 
 Activations are ``[B, T, C]``, channels last, so that every convolution is one matrix product. All
-are causal: a convolution sees ``kernel - stride`` inputs of its past (zeros at the start of a clip),
-a transposed one drops its tail. Each layer says under which name the checkpoint keeps its tensors.
+are causal: a convolution sees ``kernel - stride`` inputs of its past (zeros at a clip's start), a
+transposed one drops its tail. Each layer says under which name the checkpoint keeps its tensors.
 
 Legend: B clips, T positions, I / O / C channels, K kernel size, S stride, H heads, D head width.
 """
@@ -44,9 +44,7 @@ class CausalConv(nn.Module):
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
         """Draw weights that keep the signal's size, which the usual ones lose over this depth."""
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.randn(outputs, inputs, kernel) * _gain(inputs * kernel)
-        )
+        self.weight = nn.Parameter(torch.randn(outputs, inputs, kernel) * _gain(inputs * kernel))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -104,16 +102,15 @@ class TransposedConv(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         """Draw the weights."""
         super().__init__()
-        self.weight = nn.Parameter(
-            torch.randn(inputs, outputs, 2 * stride) * _gain(2 * inputs)
-        )
+        self.weight = nn.Parameter(torch.randn(inputs, outputs, 2 * stride) * _gain(2 * inputs))
         self.bias = nn.Parameter(torch.zeros(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, T, I]`` to ``[B, T * S, O]``."""
         inputs, outputs, kernel = self.weight.shape
         parts = F.linear(x, self.weight.permute(2, 1, 0).reshape(kernel * outputs, inputs))
-        return _overlap_add(parts, outputs) + self.bias
+        whole: Tensor = _overlap_add(parts, outputs) + self.bias
+        return whole
 
 
 class Upsample(nn.Module):
@@ -138,14 +135,18 @@ class ResidualBlock(nn.Module):
     def __init__(self, channels: int) -> None:
         """Draw the weights; the way back begins small."""
         super().__init__()
-        narrow, widen = CausalConv(channels, channels // 2, 3), CausalConv(channels // 2, channels, 1)
+        narrow, widen = (
+            CausalConv(channels, channels // 2, 3),
+            CausalConv(channels // 2, channels, 1),
+        )
         with torch.no_grad():
             widen.weight.mul_(0.5)
         self.block = nn.ModuleDict({"1": narrow, "3": widen})
 
     def forward(self, x: Tensor) -> Tensor:
         """``[B, T, C]`` to the same shape."""
-        return x + self.block["3"](F.elu(self.block["1"](F.elu(x))))
+        branch: Tensor = self.block["3"](F.elu(self.block["1"](F.elu(x))))
+        return x + branch
 
 
 class TransformerLayer(nn.Module):
@@ -171,7 +172,8 @@ class TransformerLayer(nn.Module):
         query, key = _rotate(query, *rotation), _rotate(key, *rotation)
         seen = F.scaled_dot_product_attention(query, key, value.to(query.dtype), attn_mask=mask)
         x = x + self.scale1 * self.out_proj(seen.transpose(1, 2).flatten(2))
-        return x + self.scale2 * self.linear2(F.gelu(self.linear1(self.norm2(x))))
+        branch: Tensor = self.linear2(F.gelu(self.linear1(self.norm2(x))))
+        return x + self.scale2 * branch
 
 
 class Transformer(nn.ModuleList):
@@ -198,7 +200,8 @@ class Transformer(nn.ModuleList):
         position = torch.arange(length, device=device)
         pairs = self.head_width // 2
         rate = torch.exp(
-            torch.arange(pairs, device=device, dtype=torch.float32) * (-math.log(_MAX_PERIOD) / pairs)
+            torch.arange(pairs, device=device, dtype=torch.float32)
+            * (-math.log(_MAX_PERIOD) / pairs)
         )
         angle = position.float().unsqueeze(1) * rate
         gap = position.unsqueeze(1) - position
@@ -217,7 +220,8 @@ def _overlap_add(parts: Tensor, channels: int) -> Tensor:
     """Add second halves to the next position's first: ``[B, T, 2 S C]`` to ``[B, T S, C]``."""
     own, later = parts.chunk(2, dim=2)
     whole = own + F.pad(later[:, :-1], (0, 0, 1, 0))
-    return whole.unflatten(2, (-1, channels)).flatten(1, 2)
+    positions: Tensor = whole.unflatten(2, (-1, channels)).flatten(1, 2)
+    return positions
 
 
 def _gain(fan_in: int) -> float:

@@ -18,6 +18,8 @@ from examples.demo_model.sizes import CARD, MimiSizes
 _DEAD = 0.05
 """An entry is renewed when it is used less than this part of the mean."""
 _MIN_USAGE = 1e-5
+_JITTER = 1e-3
+"""Of a new entry, in standard deviations: two at the same place would never part."""
 
 
 class Quantized(NamedTuple):
@@ -93,7 +95,10 @@ class Quantizer(nn.Module):
                 continue
             residual = residual - entry
             if kept is not None:
-                entry = entry * (kept >= index).repeat_interleave(length, output_size=len(flat))[:, None]
+                entry = (
+                    entry
+                    * (kept >= index).repeat_interleave(length, output_size=len(flat))[:, None]
+                )
             rest = rest + entry
         first = self.output_first(first_in + (first - first_in).detach()).view_as(z)
         rest = self.output_rest(rest_in + (rest - rest_in).detach()).view_as(z)
@@ -108,13 +113,18 @@ class Quantizer(nn.Module):
     @torch.no_grad()
     def encode(self, z: Tensor) -> Tensor:
         """``[B, T, E]`` to codes ``[B, K, T] int64``."""
-        return self(z).codes
+        seen: Quantized = self(z)
+        return seen.codes
 
     def decode(self, codes: Tensor) -> Tensor:
         """``[B, K, T]`` to vectors ``[B, T, E]``."""
         books = self.codebooks
-        entries = [F.embedding(code, book) for code, book in zip(codes.unbind(1), books, strict=True)]
-        return self.output_first(entries[0]) + self.output_rest(torch.stack(entries[1:]).sum(0))
+        entries = [
+            F.embedding(code, book) for code, book in zip(codes.unbind(1), books, strict=True)
+        ]
+        first: Tensor = self.output_first(entries[0])
+        rest: Tensor = self.output_rest(torch.stack(entries[1:]).sum(0))
+        return first + rest
 
     @torch.no_grad()
     def follow(self, seen: Quantized, decay: float, renew: Tensor) -> None:
@@ -144,22 +154,22 @@ class Quantizer(nn.Module):
 
     @torch.no_grad()
     def start(self, z: Tensor, rounds: int = 8) -> None:
-        """Place all entries by a few rounds of k-means on vectors ``[N, E]``, N of 2V or more."""
+        """Place all entries by a few rounds of k-means on vectors ``[N, E]``, N well above V."""
         residual = self.input_first(z)
         for index in range(len(self.sums)):
             if index == 1:
                 residual = self.input_rest(z)
-            pick = torch.randperm(len(z), device=z.device)[:CARD]
-            book = residual[pick] + 1e-3 * residual.std() * torch.randn_like(residual[pick])
+            book = _some(residual)
+            book = book + _JITTER * residual.std() * torch.randn_like(book)
             for _ in range(rounds):
                 code = torch.addmm(book.square().sum(1).mul(-0.5), residual, book.t()).argmax(1)
                 hits = torch.zeros_like(book[:, 0]).index_add_(0, code, torch.ones_like(z[:, 0]))
                 sums = torch.zeros_like(book).index_add_(0, code, residual)
-                far = residual[torch.randint(len(residual), (CARD,), device=z.device)]
-                book = torch.where(hits[:, None] > 0, sums / hits.clamp(min=1)[:, None], far)
-            usage = hits * (hits.sum() / hits.sum()).clamp(max=1) + 1e-2
-            self.usage[index].copy_(usage / usage.mean())
-            self.sums[index].copy_(book * self.usage[index][:, None])
+                means = sums / hits.clamp(min=1)[:, None]
+                book = torch.where(hits[:, None] > 0, means, _some(residual))
+            usage = (hits + 0.1) * (CARD / len(z))
+            self.usage[index].copy_(usage)
+            self.sums[index].copy_(book * usage[:, None])
             code = torch.addmm(book.square().sum(1).mul(-0.5), residual, book.t()).argmax(1)
             residual = residual - F.embedding(code, book)
 
@@ -170,10 +180,16 @@ class Quantizer(nn.Module):
         self.usage.fill_(1.0)
 
 
+def _some(vectors: Tensor) -> Tensor:
+    """Draw as many of ``[N, Q]`` as a codebook has entries."""
+    return vectors[torch.randint(len(vectors), (CARD,), device=vectors.device)]
+
+
 def _draw(residuals: Tensor, distance: Tensor, count: int) -> Tensor:
     """Draw vectors of each codebook, the worst fitted most often: ``[K, count, Q]``."""
     ladder = (distance + 1e-12).cumsum(dim=1)
     ladder = ladder / ladder[:, -1:]
     level = torch.rand(len(ladder), count, device=ladder.device)
     index = torch.searchsorted(ladder, level).clamp(max=ladder.shape[1] - 1)
-    return residuals.gather(1, index.unsqueeze(2).expand(-1, -1, residuals.shape[2]))
+    drawn = residuals.gather(1, index.unsqueeze(2).expand(-1, -1, residuals.shape[2]))
+    return drawn + _JITTER * residuals.std(dim=(1, 2), keepdim=True) * torch.randn_like(drawn)

@@ -28,7 +28,7 @@ class MimiSizes:
     heads: int = 4
     layers: int = 2
     hidden: int = 768
-    context: int = 64
+    context: int = 32
     vq_dim: int = 64
     num_codebooks: int = 8
 

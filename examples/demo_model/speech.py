@@ -18,6 +18,7 @@ from hibari.voices import DEFAULT, voice_path
 from numpy.typing import NDArray
 
 from examples.demo_model.domain import Token
+from examples.demo_model.phase_lock import locked_synthesis
 from examples.demo_model.utterance import LABEL, SAMPLE_RATE, Utterance, Word, level
 
 READINGS = Path(__file__).with_name("readings.json")
@@ -69,9 +70,12 @@ class Speech:
         *arrays, durations = self.session.run(None, {"ids": ids, "speed": speed})
         units = np.concatenate([[0], np.cumsum(durations.reshape(-1))])
         bent, units = _bend([a[0] for a in arrays], units, numbers, r)
-        audio = dsp.synth(*bent, r)
         times = units * (_UNIT / SAMPLE_RATE)
         words = _word_times(kept, times[1:], tokens)
+        if settings.get("lock"):
+            audio = locked_synthesis(bent, int(_start_s(words) * SAMPLE_RATE), r)
+        else:
+            audio = dsp.synth(*bent, r)
         return _cut(audio, words, ids[0, 1:-1], times[1:-1])
 
 
@@ -176,7 +180,7 @@ def _cut(
     A stress mark's time belongs to the phoneme after it, a length mark's to the one before, a
     short gap between words to both neighbours.
     """
-    start = max(0.0, words[0].on_s - 0.04)
+    start = _start_s(words)
     end = min(len(audio) / SAMPLE_RATE, words[-1].off_s + 0.12)
     heard = level(audio[int(start * SAMPLE_RATE) : int(end * SAMPLE_RATE)])
     sounds = ids.copy()
@@ -196,6 +200,10 @@ def _cut(
     labels = np.where(middles < times[-1], sounds[at], 0).astype(np.int16)
     moved = [Word(w.written, w.on_s - start, w.off_s - start) for w in words]
     return Utterance(heard, moved, labels)
+
+
+def _start_s(words: list[Word]) -> float:
+    return max(0.0, words[0].on_s - 0.04)
 
 
 def _with_durations(model: bytes) -> bytes:
