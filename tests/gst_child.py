@@ -136,7 +136,7 @@ class Run:
 
     def __init__(self, script):
         self.script = script
-        self.report = {"errors": [], "eos": False, "session": None, "values": []}
+        self.report = {"errors": [], "eos": False, "session": None, "values": [], "said": []}
         if "launch" in script:
             self.pipeline = Gst.parse_launch(script["launch"])
             self.element = self.pipeline.get_by_name("p")
@@ -202,6 +202,17 @@ class Run:
         if about.get_name() == "personaplex-session":
             names = ("session", "seed", "prompt-steps", "open-ms")
             self.report["session"] = {name: about.get_value(name) for name in names}
+        if about.get_name() == "personaplex-said":
+            names = ("number", "complete", "reason")
+            self.report["said"].append([about.get_value(name) for name in names])
+
+    def emit(self, name, *arguments):
+        self.report["values"].append(self.element.emit(name, *arguments))
+
+    def wait_said(self, num_sayings):
+        end_s = time.monotonic() + TIMEOUT_S
+        while len(self.report["said"]) < num_sayings and time.monotonic() < end_s:
+            self.note_messages(timeout_ns=100 * MS)
 
     def sleep(self, ms):
         time.sleep(ms / 1000)

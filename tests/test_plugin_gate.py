@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from livekit import rtc
 
+from livekit_personaplex.loudness import frame_rms
 from livekit_personaplex.plugin.gate import SPEECH_TAG, SpeechGate, TagGate
-from livekit_personaplex.plugin.loudness import frame_rms
-from livekit_personaplex.plugin.user_speech import UserSpeech
+from livekit_personaplex.user_speech import UserSpeech
 
 
 def judge(gate: SpeechGate, frames: list[tuple[bool, float]]) -> list[bool]:

@@ -3,7 +3,7 @@
 import pytest
 
 from livekit_personaplex.errors import ConfigError
-from livekit_personaplex.plugin.first_word import FirstWord
+from livekit_personaplex.first_word import FirstWord
 from livekit_personaplex.plugin.watchdogs import (
     AgentSilentEvent,
     AgentSpeakingEvent,

@@ -38,4 +38,13 @@ The session. READY to PAUSED opens it, which blocks until the agent knows who it
 PAUSED to READY closes it. An element message ``personaplex-session`` names it and its seed. What
 goes wrong is an error message of the element with the engine's own words. A flush forgets what
 waits and keeps the conversation. The property ``stats`` counts what was late.
+
+Who speaks. ``first-speaker`` and ``greeting`` say how a session begins. In mid-call the action
+signal ``say`` gives the agent words, which it says next, in its own voice and at its pace::
+
+    number = element.emit("say", "We close in five minutes.")  # "": with words of its own
+    element.emit("stop-saying")  # takes back what is not said yet, the greeting too
+
+Each ``say`` is answered by an element message ``personaplex-said``: ``number``, ``complete``, and
+``reason`` where the engine would not take the words.
 """

@@ -21,6 +21,7 @@ _TEMPLATES = (
     ("src", Gst.PadDirection.SRC, Gst.PadPresence.ALWAYS, AUDIO_CAPS),
     ("text", Gst.PadDirection.SRC, Gst.PadPresence.REQUEST, TEXT_CAPS),
 )
+_ACTION = GObject.SignalFlags.RUN_LAST | GObject.SignalFlags.ACTION
 _OWN_EVENTS = (
     Gst.EventType.STREAM_START,
     Gst.EventType.STREAM_COLLECTION,
@@ -46,6 +47,10 @@ class PersonaPlexElement(Gst.Element):
         for name, direction, presence, caps in _TEMPLATES
     )
     __gproperties__ = SPECIFICATIONS
+    __gsignals__ = {
+        "say": (_ACTION, GObject.TYPE_INT, (str,)),
+        "stop-saying": (_ACTION, None, ()),
+    }
 
     # of the class too: GStreamer releases pads when the object's own are gone already
     stream: Stream | None = None
@@ -77,6 +82,22 @@ class PersonaPlexElement(Gst.Element):
             for name, count in asdict(self.stream.conductor.counts()).items():
                 counts.set_value(name.replace("_", "-"), count)
         return counts
+
+    def do_say(self, text: str | None) -> int:
+        """Let the agent say words next, in its own voice; empty: it begins with words of its own.
+
+        Returns:
+            The number of these words, which the element message ``personaplex-said`` has as
+            ``number`` when they are said (``complete``), taken back or refused (``reason``);
+            -1 without a session.
+        """
+        stream = self.stream
+        return -1 if stream is None else stream.say(text or "")
+
+    def do_stop_saying(self) -> None:
+        """Take back the words that are given and not said yet, the greeting's too."""
+        if self.stream is not None:
+            self.stream.stop_saying()
 
     def do_change_state(self, transition: Gst.StateChange) -> Gst.StateChangeReturn:
         """Open the session before data flows, and close it afterwards."""

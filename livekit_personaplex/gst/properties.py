@@ -45,6 +45,24 @@ SPECIFICATIONS: dict[str, tuple[Any, ...]] = {
     ),
     "voice": _text("Voice", "Name of one of the engine's voices; empty for its usual one"),
     "persona": _text("Persona", "Who the agent is, in a few sentences"),
+    "first-speaker": (
+        str,
+        "First speaker",
+        "model: it decides, if there is no greeting; agent: it begins at once; caller: it is "
+        "silent until the caller has spoken; of the next session",
+        "model",
+        _BOTH,
+    ),
+    "caller-first-timeout": (
+        GObject.TYPE_UINT64,
+        "Timeout of the caller's first word",
+        "With first-speaker=caller, how long a silent caller is waited for, in nanoseconds; of the "
+        "next session",
+        1,
+        GObject.G_MAXINT64,
+        10 * Gst.SECOND,
+        _BOTH,
+    ),
     "greeting": _text("Greeting", "Words that the agent begins with, in its own voice"),
     "greedy": (
         bool,
@@ -116,4 +134,6 @@ class Properties:
             persona=self["persona"],
             sampling=Sampling(**drawn),
             greeting=self["greeting"],
+            first_speaker=self["first-speaker"] or "model",
+            caller_first_timeout_s=self["caller-first-timeout"] / Gst.SECOND,
         )

@@ -8,9 +8,10 @@ told to both by halting it.
 from gi.repository import GObject, Gst
 
 from livekit_personaplex.errors import PersonaPlexError
-from livekit_personaplex.gst.call import CallOptions, EngineCall
+from livekit_personaplex.gst.call import CallOptions, EngineCall, Saying
 from livekit_personaplex.gst.conductor import Conductor, End
 from livekit_personaplex.gst.element_errors import post_error, post_stream_error
+from livekit_personaplex.gst.first_speaker import CallerFirst
 from livekit_personaplex.gst.input_segment import InputSegment, fault_of
 from livekit_personaplex.gst.outputs import Outputs
 from livekit_personaplex.gst.timeline import Pace, Played, samples_from_ns
@@ -42,13 +43,25 @@ class Stream:
         self._segment: InputSegment | None = None
         self._flow = Gst.FlowReturn.FLUSHING
         self._has_failed = False
+        self._caller_first: CallerFirst | None = None
         self.outputs = Outputs(element, src)
         self.conductor = Conductor(send=self._send, running_ns=self._running_ns, on_end=self.fail)
         try:
-            self._call = EngineCall(options, on_frame=self.conductor.deliver, on_end=self.fail)
+            self._call = EngineCall(
+                options,
+                on_frame=self.conductor.deliver,
+                on_end=self.fail,
+                on_said=self._announce_said,
+            )
         except BaseException:
             self.conductor.close()
             raise
+        if options.first_speaker == "caller":
+            self._caller_first = CallerFirst(
+                self._call.release,
+                has_greeting=options.greeting != "",
+                timeout_s=options.caller_first_timeout_s,
+            )
 
     def announce(self) -> None:
         """Post an element message that names the session."""
@@ -59,6 +72,14 @@ class Stream:
         about.set_value("prompt-steps", session.prompt_steps)
         about.set_value("open-ms", session.open_ms)
         self._element.post_message(Gst.Message.new_element(self._element, about))
+
+    def say(self, text: str) -> int:
+        """Let the agent say words next; gives their number. A message tells when they are said."""
+        return self._call.say(text)
+
+    def stop_saying(self) -> None:
+        """Take back the words that are given and not said yet."""
+        self._call.stop_saying()
 
     def close(self) -> None:
         """End the session; the pads are inactive already. Takes less than 2 s."""
@@ -196,6 +217,15 @@ class Stream:
 
     def _send(self, pcm: bytes) -> None:
         self._call.send(pcm)
+        if self._caller_first is not None:
+            self._caller_first.hear(pcm)
+
+    def _announce_said(self, saying: Saying) -> None:
+        about = Gst.Structure.new_empty("personaplex-said")
+        about.set_value("number", saying.number)
+        about.set_value("complete", saying.complete)
+        about.set_value("reason", saying.reason)
+        self._element.post_message(Gst.Message.new_element(self._element, about))
 
     def _running_ns(self) -> int | None:
         running_ns: int = self._element.get_current_running_time()

@@ -13,8 +13,8 @@ from livekit import rtc
 from livekit.agents import llm
 from livekit.agents.metrics import STTMetrics
 
+from livekit_personaplex.first_word import FirstWord
 from livekit_personaplex.plugin.captions import CallerCaptions
-from livekit_personaplex.plugin.first_word import FirstWord
 from livekit_personaplex.plugin.gate import SPEECH_TAG
 from livekit_personaplex.plugin.options import PersonaPlexOptions
 from livekit_personaplex.plugin.watchdogs import Watch, WatchdogEvent

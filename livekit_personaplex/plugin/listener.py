@@ -7,10 +7,10 @@ import numpy as np
 from livekit import rtc
 from numpy.typing import NDArray
 
-from livekit_personaplex.plugin.loudness import frame_rms
+from livekit_personaplex.loudness import frame_rms
 from livekit_personaplex.plugin.user_audio import UserAudio
-from livekit_personaplex.plugin.user_speech import UserSpeech
 from livekit_personaplex.user_clock import UserClock
+from livekit_personaplex.user_speech import UserSpeech
 
 LATE_S = 0.02
 """A timer later than this was held up by a blocked loop, as the audio that came meanwhile was."""

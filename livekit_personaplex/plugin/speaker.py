@@ -22,9 +22,9 @@ from livekit.agents import llm
 from numpy.typing import NDArray
 
 from livekit_personaplex.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE_HZ
+from livekit_personaplex.loudness import frame_rms
 from livekit_personaplex.plugin.fades import fade_in, fade_out
 from livekit_personaplex.plugin.gate import SPEECH_TAG, SpeechGate
-from livekit_personaplex.plugin.loudness import frame_rms
 from livekit_personaplex.wire.protocol import AgentFrame
 
 WORDLESS_TOKENS = frozenset({0, 1, 2, 3})
