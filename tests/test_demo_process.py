@@ -1,12 +1,18 @@
 """Child processes of the demo and the room tests: their output is kept, and they always end."""
 
+import signal
+import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
+from livekit_personaplex.demo.orphan_guard import OrphanGuard
 from livekit_personaplex.demo.process import LoggedProcess
 from livekit_personaplex.errors import PersonaPlexError
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(60)"
 
 
 def start(code: str) -> LoggedProcess:
@@ -46,9 +52,59 @@ def test_a_line_that_does_not_come_is_not_waited_for_forever() -> None:
 
 
 def test_a_child_that_ignores_sigterm_is_killed() -> None:
-    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(60)"
-    child = start(code)
+    child = start(STUBBORN)
     child.wait_for("up", timeout_s=30.0)
     begin_s = time.monotonic()
     assert child.terminate(timeout_s=0.3) == -9
     assert time.monotonic() - begin_s < 10.0
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a process that is not our child has ended; one that nobody reaps has too."""
+    end_s = time.monotonic() + 20.0
+    while psutil.pid_exists(pid):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return
+        except psutil.NoSuchProcess:
+            return
+        assert time.monotonic() < end_s, "it is still there"
+        time.sleep(0.02)
+
+
+def test_a_child_ends_with_us_even_when_we_are_killed() -> None:
+    owner_code = (
+        "import sys, time\n"
+        "from livekit_personaplex.demo.process import LoggedProcess\n"
+        "code = 'import time; print(1); time.sleep(60)'\n"
+        "child = LoggedProcess('child', [sys.executable, '-u', '-c', code])\n"
+        "child.wait_for('1', timeout_s=30.0)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [sys.executable, "-c", owner_code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            pid = int(owner.stdout.readline())
+            assert psutil.pid_exists(pid)
+        finally:
+            owner.send_signal(signal.SIGKILL)
+    wait_until_gone(pid)
+
+
+def test_a_child_that_ignores_sigterm_ends_with_us_too() -> None:
+    child = start(STUBBORN)
+    child.wait_for("up", timeout_s=30.0)
+    guard = OrphanGuard(child.pid, grace_s=0.1)
+    assert guard._shell.stdin is not None
+    guard._shell.stdin.close()  # as the kernel does when we die
+    assert child.wait_for_end(timeout_s=20.0) == -signal.SIGKILL
+    guard._shell.wait(20.0)
+
+
+def test_a_child_that_has_ended_leaves_no_guard() -> None:
+    before = {each.pid for each in psutil.Process().children()}
+    with start("import time; time.sleep(60)"):
+        assert {each.pid for each in psutil.Process().children()} > before
+    assert {each.pid for each in psutil.Process().children()} == before

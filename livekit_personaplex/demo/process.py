@@ -9,10 +9,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from typing_extensions import Self
 
+from livekit_personaplex.demo.orphan_guard import OrphanGuard
 from livekit_personaplex.errors import PersonaPlexError
 
 _TAIL_LINES = 20
@@ -21,6 +23,8 @@ _EXIT_GRACE_S = 2.0
 
 class LoggedProcess:
     """Runs one program in a session of its own, so that a terminal's Ctrl-C reaches only us.
+
+    It ends with this process, whatever ends this one.
 
     Args:
         name: What to call it in errors.
@@ -44,6 +48,7 @@ class LoggedProcess:
             errors="replace",
             start_new_session=True,
         )
+        self._guard = OrphanGuard(self._process.pid)
         self._reader = threading.Thread(target=self._read, name=f"{name} output", daemon=True)
         self._reader.start()
 
@@ -98,6 +103,7 @@ class LoggedProcess:
             status = self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise PersonaPlexError(self._account(f"did not end within {timeout_s:g} s")) from None
+        self._guard.release()
         self._reader.join(timeout=2.0)
         return status
 
@@ -109,16 +115,16 @@ class LoggedProcess:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill_group()
+        self._guard.release()
         self._reader.join(timeout=2.0)
         return self._process.wait()
 
     def kill_group(self) -> None:
         """End the child and everything that it started in its own process group, at once."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
         self._process.wait()
+        self._guard.release()
 
     def tail(self) -> str:
         """The last lines it wrote."""
