@@ -279,6 +279,11 @@ def recognizer_environment() -> dict[str, str]:
     return {_RECOGNIZER_ONE_THREAD: "1", **os.environ}
 
 
+def has_multiprocess_metrics() -> bool:
+    """Whether Prometheus's client gathers metrics from files of many processes."""
+    return "PROMETHEUS_MULTIPROC_DIR" in os.environ
+
+
 def default_dtype(device: str) -> str:
     """Give the dtype that suits a device."""
     return "float32" if device == "cpu" else "bfloat16"

@@ -151,6 +151,20 @@ def engine_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+async def read_worker_metrics(server: PersonaPlexServer, port: int) -> str:
+    """Run a worker; gives what its port shows."""
+    started = asyncio.Event()
+    server.once("worker_started", started.set)
+    running = asyncio.create_task(server.run(devmode=True, unregistered=True))
+    await started.wait()
+    async with aiohttp.ClientSession() as http:
+        async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
+            text = await response.text()
+    await server.aclose()
+    await running
+    return text
+
+
 def test_a_workers_own_port_shows_its_slots_beside_livekits_metrics(
     engine_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,17 +176,8 @@ def test_a_workers_own_port_shows_its_slots_beside_livekits_metrics(
             job_executor_type=JobExecutorType.THREAD, num_idle_processes=0, host="127.0.0.1"
         )
         server.rtc_session(do_nothing, agent_name="personaplex")
-        started = asyncio.Event()
-        server.once("worker_started", started.set)
         async with FakeEngine(engine_folder, slots=4):
-            running = asyncio.create_task(server.run(devmode=True, unregistered=True))
-            await started.wait()
-            async with aiohttp.ClientSession() as http:
-                async with http.get(f"http://127.0.0.1:{port}/metrics") as response:
-                    text = await response.text()
-            await server.aclose()
-            await running
-        return parse(text)
+            return parse(await read_worker_metrics(server, port))
 
     samples = asyncio.run(run())
     assert any(name.startswith("lk_agents_") for name in samples)
@@ -184,6 +189,27 @@ def test_a_workers_own_port_shows_its_slots_beside_livekits_metrics(
     assert not any(name.startswith("personaplex_tick") for name in samples), "it has its own"
     left = [metric.name for metric in REGISTRY.collect() if metric.name.startswith("personaplex")]
     assert left == []
+
+
+def test_a_worker_says_that_multi_process_metrics_lack_its_own(
+    engine_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    port = free_port()
+    monkeypatch.setenv("PERSONAPLEX_METRICS", str(port))
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(engine_folder / "metrics"))
+
+    async def run() -> str:
+        server = PersonaPlexServer(
+            job_executor_type=JobExecutorType.THREAD, num_idle_processes=0, host="127.0.0.1"
+        )
+        server.rtc_session(do_nothing, agent_name="personaplex")
+        async with FakeEngine(engine_folder, slots=4):
+            return await read_worker_metrics(server, port)
+
+    with caplog.at_level(logging.WARNING):
+        text = asyncio.run(run())
+    assert "personaplex" not in text
+    assert any("multi-process mode" in record.message for record in caplog.records)
 
 
 def test_a_worker_shows_the_metrics_of_the_engines_that_it_started() -> None:

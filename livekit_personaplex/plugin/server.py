@@ -15,7 +15,12 @@ from livekit_personaplex.log import logger
 from livekit_personaplex.plugin.capacity import Capacity
 from livekit_personaplex.plugin.engines import WorkerEngines
 from livekit_personaplex.plugin.worker_metrics import WorkerMetrics
-from livekit_personaplex.settings import EngineEndpoint, exported_to_jobs, worker_metrics_port
+from livekit_personaplex.settings import (
+    EngineEndpoint,
+    exported_to_jobs,
+    has_multiprocess_metrics,
+    worker_metrics_port,
+)
 
 FULL_LOAD = 0.7
 """What LiveKit is told as load when every slot is taken; with fewer, so much less. Its server gives
@@ -43,7 +48,9 @@ class PersonaPlexServer(AgentServer):
                 one of them answers.
             **options: Those of `AgentServer`, except load and load threshold. With
                 ``prometheus_port``, by default PERSONAPLEX_METRICS, its ``/metrics`` has those
-                of the worker and of the engines that it started.
+                of the worker and of the engines that it started; not so in the multi-process
+                mode of Prometheus's client (``prometheus_multiproc_dir``), of which LiveKit shows
+                nothing but what jobs and other processes write into that folder.
 
         Raises:
             ConfigError: The environment asks for what cannot be.
@@ -71,6 +78,11 @@ class PersonaPlexServer(AgentServer):
         if not self._can_begin(unregistered=unregistered):
             await super().run(devmode=devmode, unregistered=unregistered)
             return  # not reached: it says what is missing, before an engine loads for minutes
+        if self._prometheus_port is not None and self._has_multiprocess_metrics():
+            logger.warning(
+                "the port of metrics shows neither this worker's slots nor its engines in the "
+                "multi-process mode of Prometheus's client; unset PROMETHEUS_MULTIPROC_DIR"
+            )
         self._stopping = None
         self._starting = asyncio.create_task(self._engines.start(), name="engines start")
         try:
@@ -108,6 +120,9 @@ class PersonaPlexServer(AgentServer):
     def _can_begin(self, *, unregistered: bool) -> bool:
         has_server = bool(self._ws_url and self._api_key and self._api_secret)
         return self._entrypoint_fnc is not None and (unregistered or has_server)
+
+    def _has_multiprocess_metrics(self) -> bool:
+        return bool(self._prometheus_multiproc_dir) or has_multiprocess_metrics()
 
     # the engines
 
