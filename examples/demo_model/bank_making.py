@@ -138,7 +138,7 @@ def _voice_prompt(agent: Speaker, keys: list[str], r: np.random.Generator) -> Ut
     said: list[Utterance] = []
     while sum(part.seconds for part in said) < length_s:
         said.append(_ENGINES.say(agent, sentence(keys[r.integers(len(keys))]), r))
-    whole = join(said, list(r.uniform(0.1, 0.4, len(said) - 1)))
+    whole = join(said, list(r.uniform(0.1, 0.4, len(said) - 1)), FRAME)
     audio = whole.audio[: int(length_s * 24000)] * np.float32(r.uniform(0.055, 0.08) / 0.09)
     words = whole.words and [word for word in whole.words if word.off_s < length_s]
     return Utterance(audio, words, whole.labels[: -(-len(audio) // LABEL)])

@@ -25,11 +25,15 @@ READINGS = Path(__file__).with_name("readings.json")
 """How names that the lexicon lacks are read: made by the package's spelling net, mended by hand."""
 _UNIT = 600
 """Samples of one unit of duration."""
+_EARLY = 2
+"""Units by which sounds come before the time that the durations say, measured on vowels."""
 _DURATIONS = "/Clip_output_0"
 """The tensor of the graph that holds each phoneme's duration."""
 _SPACE, _LONG, _STRESS = 16, 158, (156, 157)
 _PUNCTUATION_END = 16
 _LONGEST_GAP_S = 0.1
+_SOFTEST = 0.025
+"""Share of the peak below which the ends of an utterance are taken for silence."""
 
 Arrays = list[NDArray[np.float32]]
 
@@ -70,7 +74,7 @@ class Speech:
         *arrays, durations = self.session.run(None, {"ids": ids, "speed": speed})
         units = np.concatenate([[0], np.cumsum(durations.reshape(-1))])
         bent, units = _bend([a[0] for a in arrays], units, numbers, r)
-        times = units * (_UNIT / SAMPLE_RATE)
+        times = np.maximum(units - _EARLY, 0.0) * (_UNIT / SAMPLE_RATE)
         words = _word_times(kept, times[1:], tokens)
         if settings.get("lock"):
             audio = locked_synthesis(bent, int(_start_s(words) * SAMPLE_RATE), r)
@@ -175,13 +179,16 @@ def _cut(
     ids: NDArray[np.int64],
     times: NDArray[np.float64],
 ) -> Utterance:
-    """Cut to 40 ms before the first word and 120 ms after the last; make the phoneme labels.
+    """Cut to 40 ms before the first word and 80 ms after the last sound; label the phonemes.
 
     A stress mark's time belongs to the phoneme after it, a length mark's to the one before, a
     short gap between words to both neighbours.
     """
     start = _start_s(words)
-    end = min(len(audio) / SAMPLE_RATE, words[-1].off_s + 0.12)
+    loud = np.flatnonzero(np.abs(audio) > _SOFTEST * np.abs(audio).max())
+    last = words[-1]
+    words[-1] = Word(last.written, last.on_s, max(float(loud[-1]) / SAMPLE_RATE, last.on_s))
+    end = min(len(audio) / SAMPLE_RATE, words[-1].off_s + 0.08)
     heard = level(audio[int(start * SAMPLE_RATE) : int(end * SAMPLE_RATE)])
     sounds = ids.copy()
     for i in range(len(sounds) - 2, -1, -1):

@@ -74,14 +74,17 @@ def speech_bounds(utterance: Utterance) -> tuple[float, float]:
     return float(loud[0]) / SAMPLE_RATE, float(loud[-1]) / SAMPLE_RATE
 
 
-def join(parts: Sequence[Utterance], pauses_s: Sequence[float]) -> Utterance:
-    """Put utterances in a row with a pause after each but the last; labels stay on their grid."""
+def join(parts: Sequence[Utterance], pauses_s: Sequence[float], grid: int = LABEL) -> Utterance:
+    """Put utterances in a row with a pause after each but the last.
+
+    Each begins at a multiple of ``grid`` samples, itself a multiple of a label.
+    """
     audio: list[NDArray[np.float32]] = []
     labels: list[NDArray[np.int16]] = []
     words: list[Word] | None = []
     at = 0
     for part, pause_s in zip(parts, [*pauses_s, 0.0], strict=True):
-        length = -(-(len(part.audio) + int(pause_s * SAMPLE_RATE)) // LABEL) * LABEL
+        length = -(-(len(part.audio) + int(pause_s * SAMPLE_RATE)) // grid) * grid
         audio.append(np.pad(part.audio, (0, length - len(part.audio))))
         labels.append(np.pad(part.labels, (0, length // LABEL - len(part.labels))))
         if part.words is None or words is None:

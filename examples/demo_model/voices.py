@@ -14,12 +14,10 @@ from examples.demo_model.domain import Token
 from examples.demo_model.utterance import Utterance
 
 AGENT, CALLER = "agent", "caller"
-_ESPEAK_SHARE = 0.25
-_ACCENTS = ("en-us", "en-us", "en-gb", "en-gb-x-rp", "en-gb-scotland", "en-029", "en-us-nyc")
-_HEADS = (*(f"m{i}" for i in range(1, 9)), *(f"f{i}" for i in range(1, 6)))
-_MORE_HEADS = "Alicia Andrea Andy Annie Denis Gene Hugo Lee Marco Mario Michael Mike Reed adam \
-    belinda benjamin david edward ian john klatt klatt2 klatt3 klatt4 linda max paul robert \
-    steph victor".split()
+_ESPEAK_SHARE = 0.15
+_ACCENTS = ("en-us", "en-us", "en-us", "en-gb", "en-gb-x-rp")
+_HEADS = """m1 m2 m3 m4 m5 m6 m7 m8 f1 f2 f3 f4 f5 Gene Gene2 Denis Hugo Reed Henrique adam anika
+announcer""".split()
 _HELD_EVERY = 25
 
 
@@ -52,8 +50,13 @@ class Engine(Protocol):
 
 
 AGENTS = (
-    Speaker("DEMOF0", AGENT, "hibari", {}),
-    Speaker("DEMOM0", AGENT, "hibari", {"f0": 0.58, "range": 0.9, "warp": 0.86, "tilt": -1.0}),
+    Speaker("DEMOF0", AGENT, "hibari", {"lock": 1.0}),
+    Speaker(
+        "DEMOM0",
+        AGENT,
+        "hibari",
+        {"lock": 1.0, "f0": 0.58, "range": 0.9, "warp": 0.86, "tilt": -1.0},
+    ),
 )
 
 
@@ -72,16 +75,15 @@ def flite_callers(count: int) -> list[Speaker]:
 
 
 def caller(k: int) -> Speaker:
-    """Caller number ``k``: a quarter are espeak's, the rest bent from the neural voice.
+    """Caller number ``k``: one in seven is espeak's, the rest bent from the neural voice.
 
     One in 25 is held, of either engine.
     """
     r = np.random.default_rng([17, 0, k])
     held = k % _HELD_EVERY == _HELD_EVERY - 1
     if r.random() < _ESPEAK_SHARE:
-        heads = _HEADS if r.random() < 0.6 else _MORE_HEADS
         spoken: dict[str, float | str] = {
-            "voice": f"{r.choice(_ACCENTS)}+{r.choice(heads)}",
+            "voice": f"{r.choice(_ACCENTS)}+{r.choice(_HEADS)}",
             "rate": int(r.uniform(130, 195)),
             "pitch": int(r.uniform(20, 75)),
             "range": int(r.uniform(15, 80)),
