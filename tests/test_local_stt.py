@@ -152,9 +152,10 @@ def test_a_flush_makes_final_what_was_heard_in_the_middle_of_a_sentence() -> Non
 @needs_package
 def test_a_stream_that_is_closed_leaves_no_process_behind() -> None:
     async def scenario() -> None:
+        others = set(psutil.Process().children())
         stream = LocalSTT().stream()
         await give(stream, speech("late_fee")[: 2 * SAMPLE_RATE_HZ])
-        (child,) = psutil.Process().children()
+        (child,) = set(psutil.Process().children()) - others
         await stream.aclose()
         assert not child.is_running()
 
@@ -164,9 +165,10 @@ def test_a_stream_that_is_closed_leaves_no_process_behind() -> None:
 @needs_package
 def test_a_recogniser_that_dies_is_an_error_of_its_stream() -> None:
     async def scenario() -> None:
+        others = set(psutil.Process().children())  # of other tests, which may last
         stream = LocalSTT().stream()
         await give(stream, speech("late_fee")[:SAMPLE_RATE_HZ])
-        (child,) = psutil.Process().children()
+        (child,) = set(psutil.Process().children()) - others
         child.kill()
         await give(stream, speech("late_fee")[:FRAME_SAMPLES])
         with pytest.raises(PersonaPlexError, match="ended with status -9"):

@@ -18,6 +18,7 @@ from livekit_personaplex import (
 from livekit_personaplex.plugin.capacity import Capacity
 from livekit_personaplex.plugin.server import FULL_LOAD
 from livekit_personaplex.wire.stats import EngineStats
+from tests.engine_harness import wait_for
 from tests.fake_engine import FakeEngine, words
 from tests.fake_room import Captions, Loudspeaker, Microphone
 
@@ -188,12 +189,11 @@ def test_livekit_is_told_the_engines_load(engine_folder: Path) -> None:
             await server._refresh_worker_load()
             assert (server._worker_load, server._is_available()) == (0.0, True)
             engine.is_ready = False
-            await asyncio.sleep(1.2)
+            await wait_for(lambda: server._get_effective_load() == FULL_LOAD)
             await server._refresh_worker_load()
             assert (server._worker_load, server._is_available()) == (FULL_LOAD, False)
             engine.is_ready = True
-            await asyncio.sleep(1.1)
-            assert server._is_available()
+            await wait_for(server._is_available)
 
     asyncio.run(scenario())
 

@@ -83,7 +83,7 @@ def test_two_callers_are_served_and_a_third_is_not(
                 with pytest.raises(PersonaPlexError):
                     await hear(third, timeout_s=4.0)
                 assert not third.room.remote_participants
-            await asyncio.gather(hear(first, timeout_s=2.0), hear(second, timeout_s=2.0))
+            await asyncio.gather(hear(first, timeout_s=10.0), hear(second, timeout_s=10.0))
         await until_used(worker, 0)
         await until(lambda: len(worker.recordings() - known) >= 2, what="two recordings")
 

@@ -37,7 +37,7 @@ def test_a_worker_told_to_end_takes_no_more_calls_and_finishes_those_it_has(
                     await speaks(late, timeout_s=4.0)
             heard_s = caller.heard.duration_s
             await caller.until(
-                lambda: caller.heard.duration_s > heard_s + 1.0, what="the call", timeout_s=5.0
+                lambda: caller.heard.duration_s > heard_s + 1.0, what="the call", timeout_s=20.0
             )
             assert caller.agent_state == "speaking"
         await until(lambda: worker.process.returncode is not None, what="the worker's end")

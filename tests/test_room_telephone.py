@@ -91,11 +91,11 @@ def test_greeting_and_the_models_time_begin_when_a_rung_telephone_is_answered(
             await telephone.change("active")
             answered_s = time.monotonic()
             await speaks(telephone)
-            await telephone.until(lambda: telephone.keys == "12#", what="keys", timeout_s=5.0)
+            await telephone.until(lambda: telephone.keys == "12#", what="keys", timeout_s=20.0)
             await telephone.until(
                 lambda: "".join(words.text for words in telephone.words).startswith(GREETING),
                 what="the greeting",
-                timeout_s=8.0,
+                timeout_s=20.0,
             )
             assert rms(telephone.heard.samples[-SAMPLE_RATE_HZ // 2 :]) > 0.01
             talked_s = time.monotonic() - answered_s
@@ -143,14 +143,14 @@ def test_keys_transfer_and_hang_up_and_a_failed_transfer_leaves_the_call_alone(
             await speaks(telephone)
             await telephone.press("0")  # there is no bridge here that could transfer anybody
             transfers = "could not transfer the call"
-            await asyncio.to_thread(worker.process.wait_for, transfers, timeout_s=10.0)
+            await asyncio.to_thread(worker.process.wait_for, transfers, timeout_s=20.0)
             heard_s = telephone.heard.duration_s
             await telephone.until(
-                lambda: telephone.heard.duration_s > heard_s + 0.5, what="more", timeout_s=5.0
+                lambda: telephone.heard.duration_s > heard_s + 0.5, what="more", timeout_s=20.0
             )
             assert telephone.gone is None
             await telephone.press("#")
-            await telephone.until_gone(timeout_s=5.0)
+            await telephone.until_gone(timeout_s=20.0)
             assert telephone.gone == rtc.DisconnectReason.ROOM_DELETED
         await all_free(worker)
 

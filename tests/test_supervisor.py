@@ -164,13 +164,13 @@ def test_an_engine_that_hangs_as_a_whole_is_killed_and_started_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(supervisor, "PROBE_EVERY_S", 0.1)
-    monkeypatch.setattr(supervisor, "UNANSWERED_S", 1.0)
+    monkeypatch.setattr(supervisor, "UNANSWERED_S", 2.0)
 
     async def run() -> None:
         async with supervised("fine") as (engine, _):
             pid = engine.pid
             assert pid is not None
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(2.5)
             assert engine.num_restarts == 0  # one that answers is left alone
             os.kill(pid, signal.SIGSTOP)
             await wait_for(lambda: engine.num_restarts == 1)

@@ -35,10 +35,10 @@ async def hold_call(engine: FakeEngine, *, voice: str | None = None, dies: bool 
             instructions="You are Zoe.", chat_ctx=llm.ChatContext.empty(), tools=[]
         )
     session.arm()
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.5)
     if dies:
         await engine.fail(EngineDiedError("the engine failed"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
     await session.aclose()
 
 
