@@ -1,5 +1,7 @@
 """Call plans of the demo model, on a bank of beeps: rows line up with what is said and when."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -191,3 +193,14 @@ def test_an_exam_asks_for_facts_at_even_times(bank: Bank, tokens: SentencePieceP
 def test_a_plan_is_the_same_for_the_same_seed(bank: Bank, tokens: SentencePieceProcessor) -> None:
     first, second = (plan_call(np.random.default_rng(9), bank, tokens, FRAMES) for _ in range(2))
     assert first.persona == second.persona and np.array_equal(first.text, second.text)
+
+
+def test_a_bank_that_grew_is_read_anew(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        writer = ShardWriter()
+        writer.add(AGENTS[0], name, beeps(["one", "two"]))
+        writer.write(tmp_path / name)
+        opened, again = Bank.open(tmp_path), Bank.open(tmp_path)
+        assert again.keys == opened.keys and again.shards == opened.shards
+        assert name in opened.by_speaker[0]
+    assert len(opened.keys) == 2

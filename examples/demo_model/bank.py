@@ -6,8 +6,10 @@ written last. Every utterance is padded to whole frames.
 """
 
 import json
+import os
+import pickle
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ from examples.demo_model.voices import Speaker
 if TYPE_CHECKING:
     from torch import Tensor
 
+_KEPT = "index.pickle"
 AUDIO_SUFFIX, LABEL_SUFFIX, LIST_SUFFIX = ".pcm", ".lab", ".json"
 
 
@@ -79,12 +82,29 @@ class Bank:
     def open(cls, folder: Path) -> "Bank":
         """Read the lists of all complete shards; the audio stays on disk.
 
+        The lists of a large bank take seconds to read, so what comes of them is kept beside them
+        for the next process.
+
         Raises:
             FileNotFoundError: No shard is complete.
         """
         lists = sorted(Path(folder).glob(f"*{LIST_SUFFIX}"))
         if not lists:
             raise FileNotFoundError(f"{folder} holds no complete shard; make the bank first")
+        stamps = [(path.name, path.stat().st_mtime_ns) for path in lists]
+        kept = Path(folder) / _KEPT
+        if kept.exists():
+            kept_stamps, bank = pickle.loads(kept.read_bytes())
+            if kept_stamps == stamps and isinstance(bank, cls):
+                return replace(bank, shards=[path.with_suffix("") for path in lists])
+        bank = cls._read_lists(lists)
+        partial = kept.with_suffix(f".{os.getpid()}")
+        partial.write_bytes(pickle.dumps((stamps, bank)))
+        partial.rename(kept)
+        return bank
+
+    @classmethod
+    def _read_lists(cls, lists: list[Path]) -> "Bank":
         speakers: dict[str, int] = {}
         by_index: list[Speaker] = []
         rows: list[dict[str, Any]] = []

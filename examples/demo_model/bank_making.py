@@ -174,7 +174,7 @@ def main() -> None:
     """Read the command line and make what is missing."""
     parser = argparse.ArgumentParser(description="Speak the bank of utterances.")
     parser.add_argument("work", type=Path)
-    parser.add_argument("--callers", type=int, default=4000)
+    parser.add_argument("--callers", type=int, default=3600)
     parser.add_argument("--flite", type=int, default=40, help="callers kept for measuring")
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     parser.add_argument("--minutes", type=float, default=9.0)
