@@ -62,6 +62,6 @@ def test_words_are_heard_at_their_times(agent: int) -> None:
     for word in (said.words[1], said.words[2], said.words[4]):
         span = said.audio[int(word.on_s * 24000) : int(word.off_s * 24000)]
         assert np.sqrt((span**2).mean()) > 0.03
-    assert set(said.labels) > {0} and (said.labels[-3:] == 0).any()
+    assert (said.labels[[0, -1]] == 0).all() and len(set(said.labels)) > 8
     again = Engines().say(AGENTS[agent], tokens, np.random.default_rng(0))
     np.testing.assert_allclose(again.audio, said.audio, atol=1e-4)

@@ -204,7 +204,8 @@ def _cut(
     sounds[sounds <= _PUNCTUATION_END] = 0
     middles = start + (np.arange(-(-len(heard) // LABEL)) + 0.5) * (LABEL / SAMPLE_RATE)
     at = np.clip(np.searchsorted(times, middles, side="right") - 1, 0, len(sounds) - 1)
-    labels = np.where(middles < times[-1], sounds[at], 0).astype(np.int16)
+    is_sound = (middles >= words[0].on_s) & (middles < words[-1].off_s)
+    labels = np.where(is_sound, sounds[at], 0).astype(np.int16)
     moved = [Word(w.written, w.on_s - start, w.off_s - start) for w in words]
     return Utterance(heard, moved, labels)
 
