@@ -17,6 +17,7 @@ from examples.demo_model.sayings import sayings
 from examples.demo_model.tokens import FILE, train
 from examples.demo_model.utterance import FRAME, LABEL, Utterance, Word
 from examples.demo_model.voices import AGENT, AGENTS, CALLER, Speaker
+from livekit_personaplex.model.prompt import tag_persona
 
 FRAMES = 300
 PAD, EPAD = 3, 0
@@ -204,3 +205,8 @@ def test_a_bank_that_grew_is_read_anew(tmp_path: Path) -> None:
         assert again.keys == opened.keys and again.shards == opened.shards
         assert name in opened.by_speaker[0]
     assert len(opened.keys) == 2
+
+
+def test_personas_are_short_enough_to_be_read(bank: Bank, tokens: SentencePieceProcessor) -> None:
+    lengths = [len(tokens.encode(tag_persona(plan.persona))) for plan in plans(bank, tokens)]
+    assert 25 < np.median(lengths) < 80 and max(lengths) < 140
