@@ -14,6 +14,7 @@ from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.demo.recording import rms
 from livekit_personaplex.errors import PersonaPlexError
 from tests.rooms.calling import calling
+from tests.rooms.patience import in_real_time
 from tests.rooms.replay import RecordedCall, replay
 from tests.rooms.speech import read_question
 from tests.rooms.worker import RoomWorker, run_worker, until
@@ -88,7 +89,7 @@ def test_two_callers_are_served_and_a_third_is_not(
         await until(lambda: len(worker.recordings() - known) >= 2, what="two recordings")
 
     known = worker.recordings()
-    asyncio.run(scenario())
+    in_real_time(worker, lambda: asyncio.run(scenario()))
     for path in worker.recordings() - known:
         call = RecordedCall.read(path)
         assert np.array_equal(call.tokens, replay(call).tokens), "neighbours were heard"
