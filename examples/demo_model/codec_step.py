@@ -32,6 +32,8 @@ METRICS = ("mel", "mel_caller", "wave", "judged", "features", "told") + (
 )
 
 
+_BYPASS_SHARE = 0.05
+"""Of the gradient that keeps vectors small while they are not quantised."""
 _CODEBOOK_DECAY = 0.99
 _RENEWAL = 0.1
 """Part of the steps in which unused entries are placed anew."""
@@ -144,7 +146,8 @@ class CodecStep(nn.Module):
         self._sound(crops, vectors, self.options.agents, judged=phase is Phase.WHOLE)
         self._read(crops, of_first, of_total)
         (of_commitment,) = torch.autograd.grad(commitment, z, retain_graph=True)
-        scale = shares.commitment / of_commitment.norm().clamp(min=1e-12)
+        share = _BYPASS_SHARE if phase is Phase.BYPASS else shares.commitment
+        scale = share / of_commitment.norm().clamp(min=1e-12)
         self._note("commitment", commitment)
         torch.autograd.backward(
             (total, first, commitment),
@@ -229,9 +232,7 @@ class CodecStep(nn.Module):
             with self._autocast():
                 verdict = self.discriminators(crops.audio[rows, window], copy[rows, window])
             learners = list(self.discriminators.parameters())
-            grads = torch.autograd.grad(verdict.discriminator, learners, retain_graph=True)
-            for parameter, grad in zip(learners, grads, strict=True):
-                parameter.grad = grad
+            verdict.discriminator.backward(retain_graph=True, inputs=learners)
             self._note("told", verdict.accuracy)
             self._note("features", verdict.features)
             parts.append(("judged", verdict.codec, shares.judged * self.ramp))

@@ -137,9 +137,9 @@ class CodecTraining:
             return 0.0
         state = torch.load(path, map_location="cpu", weights_only=True)
         self.model.load_state_dict(state["model"])
-        self._codec.load_state_dict(state["codec"])
-        if self._judges is not None and state["judges"] is not None:
-            self._judges.load_state_dict(state["judges"])
+        _load(self._codec, state["codec"])
+        if self._judges is not None:
+            _load(self._judges, state["judges"])
         self.step, self.fixed = int(state["step"]), bool(state["fixed"])
         self.source.generator.set_state(state["crops"])
         torch.set_rng_state(state["random"])
@@ -187,6 +187,14 @@ def _optimizer(
         fused=True,
         capturable=on_gpu,
     )
+
+
+def _load(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Read the moments; rates stay the tensors that a recorded step reads."""
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict(state)
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
 
 
 def _set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
