@@ -35,12 +35,21 @@ def locked_synthesis(
     """
     lh, th, ln, lr, phi, f0 = parameters
     spectrum = dsp.stft(locked_pulses(f0, first_sample), lh.shape[1])
-    spectrum *= dsp.ex(lh) * np.exp(1j * np.pi * np.tanh(th)).astype(np.complex64)
+    spectrum *= _turned(dsp.ex(lh), np.tanh(th) * np.float32(np.pi))
     noise = r.standard_normal((lh.shape[0], 2 * lh.shape[1]), dtype=np.float32)
     spectrum += noise.view(np.complex64) * dsp.ex(ln)
-    spectrum += dsp.ex(lr) * np.exp(1j * phi).astype(np.complex64)
+    spectrum += _turned(dsp.ex(lr), phi)
     audio: NDArray[np.float32] = dsp.ola(spectrum)
     return audio
+
+
+def _turned(size: NDArray[np.float32], angle: NDArray[np.float32]) -> NDArray[np.complex64]:
+    """``size`` at an angle, without leaving single precision."""
+    turned = np.empty(size.shape, np.complex64)
+    np.cos(angle, out=turned.real)
+    np.sin(angle, out=turned.imag)
+    turned *= size
+    return turned
 
 
 def locked_pulses(f0: NDArray[np.float32], first_sample: int) -> NDArray[np.float32]:
