@@ -74,9 +74,9 @@ def delay_frames(frames: torch.Tensor, text_card: int) -> torch.Tensor:
     Returns:
         ``[..., 17, n]`` of the same dtype; the delayed rows of the last frame are left out.
     """
-    is_late = torch.tensor(DELAYS, device=frames.device) == 1
+    is_late = torch.tensor(DELAYS).to(frames.device, non_blocking=True) == 1
     columns = torch.where(is_late.unsqueeze(1), frames.roll(1, dims=-1), frames)
     columns[..., 0] = CARD
     columns[..., 0, 0] = text_card
-    columns[..., is_late, 1] = CARD
+    columns[..., 1] = columns[..., 1].masked_fill(is_late, CARD)
     return columns

@@ -11,6 +11,7 @@ before them given.
 import argparse
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,16 @@ from examples.demo_model.lm_layers import TrainingLm
 from examples.demo_model.lm_losses import METRICS, Batch, LossWeights, TrainingLoss, judge
 from examples.demo_model.lm_plans import PlanSource
 from examples.demo_model.lm_pool import CallPool
-from examples.demo_model.lm_setup import Workshop, make_planner, open_workshop, planner_factory
-from examples.demo_model.lm_training import Progress, Schedule, Trainer, moved, restore, save
+from examples.demo_model.lm_setup import Workshop, make_planner, open_planner, open_workshop
+from examples.demo_model.lm_training import (
+    Progress,
+    Schedule,
+    Trainer,
+    count_commands,
+    moved,
+    restore,
+    save,
+)
 from examples.demo_model.sizes import SIZES, checkpoint_bytes
 
 _SAVE_S, _LOG_STEPS = 60.0, 50
@@ -62,10 +71,10 @@ def silent_share(progress: float) -> float:
 
 
 def judged_calls(
-    work: Path, shop: Workshop, *, frames: int, count: int, device: torch.device
+    shop: Workshop, *, frames: int, count: int, device: torch.device
 ) -> dict[str, list[Batch]]:
-    """Make the calls that progress is judged by; the same in every command."""
-    plan = make_planner(work, frames)
+    """Make the calls that progress is judged by; the same in every command of this length."""
+    plan = make_planner(shop.bank, shop.tokens, frames)
     batches: dict[str, list[Batch]] = {}
     for name, is_held in (("new", False), ("held", True)):
         draw = np.random.default_rng([77, is_held])
@@ -107,8 +116,9 @@ class Refill:
             share: Of calls that are read.
             at_least: Calls that must wait afterwards.
         """
-        while True:
-            if self._pool.num_free < self._shop.assembler.at_once:
+        while self._pool.num_free >= self._shop.assembler.at_once:
+            is_enough = self._pool.num_waiting >= at_least
+            if is_enough and not self._source.is_ready:
                 return
             before = time.monotonic()
             plans = self._source.take()
@@ -123,24 +133,25 @@ def train(options: argparse.Namespace) -> None:
     """Train until command or plan is at its end."""
     device = torch.device(options.device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    work, folder = options.work, options.work / "lm"
-    shop = open_workshop(work, options.sizes, device, length=options.columns)
-    torch.manual_seed(options.seed)
-    net = TrainingLm(shop.sizes).to(device)
-    loss = TrainingLoss(LossWeights(), dtype=dtype, device=device)
-    trainer = Trainer(net, loss, device, use_graph=options.graph)
-    progress, has_moments = restore(folder, trainer)
-    megabytes = checkpoint_bytes(shop.sizes) / 1e6
-    so_far = f"{progress.steps} steps in {progress.elapsed_s:.0f} s so far"
-    print(f"{megabytes:.1f} MB of weights, {so_far}", flush=True)
-    seed = (options.seed, progress.commands)
-    torch.manual_seed(1000 * options.seed + progress.commands)
-    frames = options.frames
-    judged = judged_calls(work, shop, frames=frames, count=options.judged, device=device)
-    pool = CallPool(options.pool, options.columns, device, uses=options.uses)
-    with PlanSource(planner_factory(work, frames), workers=options.workers, seed=seed) as source:
-        generator = torch.Generator(device).manual_seed(progress.commands)
+    # the codec's codes are to be those of the product, which computes in float32
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    work, frames = options.work, options.frames
+    commands = count_commands(work / "lm")
+    factory = partial(open_planner, work, frames)
+    seed = (options.seed, commands)
+    with PlanSource(factory, workers=options.workers, seed=seed) as source:
+        shop = open_workshop(work, options.sizes, device, length=options.columns)
+        torch.manual_seed(options.seed)
+        net = TrainingLm(shop.sizes).to(device)
+        loss = TrainingLoss(LossWeights(), dtype=dtype, device=device)
+        trainer = Trainer(net, loss, device, use_graph=options.graph)
+        progress, has_moments = restore(work / "lm", trainer)
+        so_far = f"{progress.steps} steps in {progress.elapsed_s:.0f} s so far"
+        print(f"{checkpoint_bytes(shop.sizes) / 1e6:.1f} MB of weights, {so_far}", flush=True)
+        torch.manual_seed(1000 * options.seed + commands)
+        judged = judged_calls(shop, frames=frames, count=options.judged, device=device)
+        pool = CallPool(options.pool, options.columns, device, uses=options.uses)
+        generator = torch.Generator(device).manual_seed(commands)
         refill = Refill(shop, source, pool, generator)
         refill.run(silent_share(0.0), at_least=options.batch)
         _loop(options, trainer, refill, pool, judged, progress, has_moments, dtype)
@@ -196,7 +207,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=9.0, help="of this command")
     parser.add_argument("--total-minutes", type=float, default=18.0, help="of all commands")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rate", type=float, default=2e-3, help="highest learning rate")
+    parser.add_argument("--rate", type=float, default=1.5e-3, help="highest learning rate")
     parser.add_argument("--warmup", type=int, default=200, help="steps until it is reached")
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--frames", type=int, default=300, help="live frames of a call")

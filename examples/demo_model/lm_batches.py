@@ -214,14 +214,16 @@ class Assembler:
         frames = torch.empty(len(plans), NUM_ROWS, self.length, dtype=torch.int16, device=device)
         frames[:, 0] = text
         frames[:, AGENT] = self.agents.codes[:, source].transpose(0, 1)
-        sine = torch.tensor(SINE_CODES, device=device).short()
-        silence = torch.tensor(SILENCE_CODES, device=device).short()
+        sine = torch.tensor(SINE_CODES, dtype=torch.int16).to(device, non_blocking=True)
+        silence = torch.tensor(SILENCE_CODES, dtype=torch.int16).to(device, non_blocking=True)
         steps = torch.arange(self.length, device=device)
         is_live = (steps >= first.unsqueeze(1)).unsqueeze(1)
         user = torch.where(is_live, silence[None, :, None], sine[None, :, None])
         for group in range(0, len(spoken), self.at_once):
-            members = spoken[group : group + self.at_once]
-            codes = self._hear([plans[index] for index in members], generator)
+            heard_calls = [plans[index] for index in spoken[group : group + self.at_once]]
+            members = torch.tensor(spoken[group : group + self.at_once])
+            members = members.to(device, non_blocking=True)
+            codes = self._hear(heard_calls, generator)
             at = (steps - first[members].unsqueeze(1)).clamp(0, codes.shape[2] - 1)
             placed = codes.gather(2, at.unsqueeze(1).expand(-1, codes.shape[1], -1))
             user[members] = torch.where(is_live[members], placed, user[members])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 PLANS_A_PARCEL = 32
 _PARCELS_WAITING = 24
-_WAIT_S = 60.0
+_WAIT_S = 240.0
 
 
 class PlacementLike(Protocol):
@@ -93,7 +93,7 @@ class PlanSource:
         """Give the next plans; waits for them.
 
         Raises:
-            RuntimeError: A worker has ended, or none made anything for a minute.
+            RuntimeError: A worker has ended, or none made anything for minutes.
         """
         for _ in range(int(_WAIT_S)):
             try:
@@ -102,6 +102,11 @@ class PlanSource:
                 if any(worker.exitcode is not None for worker in self._workers):
                     break
         raise RuntimeError("the processes that plan calls have ended or hang; see their output")
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether plans are there to be taken without a wait."""
+        return not self._parcels.empty()
 
 
 def _work(

@@ -43,7 +43,7 @@ class CallPool:
         """Take new calls in; there must be places for them."""
         free = np.flatnonzero(self._left == 0)[: len(calls.role)]
         assert len(free) == len(calls.role), "more calls than free places"
-        at = torch.from_numpy(free).to(self._role.device)
+        at = torch.from_numpy(free).to(self._role.device, non_blocking=True)
         self._columns[at], self._heard[at], self._role[at] = calls.columns, calls.heard, calls.role
         self._left[free] = self._uses
         self.num_calls += len(free)
@@ -55,5 +55,5 @@ class CallPool:
         chosen = draw.choice(waiting, count, replace=False)
         self._left[chosen] -= 1
         assert (self._left >= 0).all()
-        at = torch.from_numpy(chosen).to(self._role.device)
+        at = torch.from_numpy(chosen).to(self._role.device, non_blocking=True)
         return Batch(self._columns[at], self._heard[at], self._role[at])

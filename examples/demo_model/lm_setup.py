@@ -2,9 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -87,9 +85,8 @@ def open_workshop(work: Path, name: str, device: torch.device, *, length: int) -
     return Workshop(sizes, bank, tokens, codec, assembler)
 
 
-def make_planner(work: Path, frames: int) -> Planner:
-    """Open a bank for planning; in a worker process."""
-    bank, tokens = Bank.open(work / "bank"), open_tokens(work)
+def make_planner(bank: Bank, tokens: sentencepiece.SentencePieceProcessor, frames: int) -> Planner:
+    """Plan calls of one length from an open bank."""
 
     def plan(draw: np.random.Generator, held: bool) -> PlanLike:
         return plan_call(draw, bank, tokens, frames, held=held)
@@ -97,9 +94,9 @@ def make_planner(work: Path, frames: int) -> Planner:
     return plan
 
 
-def planner_factory(work: Path, frames: int) -> Callable[[], Planner]:
-    """Give a picklable `make_planner`."""
-    return partial(make_planner, work, frames)
+def open_planner(work: Path, frames: int) -> Planner:
+    """Open a bank for planning; in a worker process."""
+    return make_planner(Bank.open(work / "bank"), open_tokens(work), frames)
 
 
 def _agent_codes(

@@ -8,6 +8,7 @@ import math
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,6 +21,7 @@ from examples.demo_model.lm_names import load_product_tensors, product_tensors
 _EAGER_STEPS = 3
 _PART_BYTES = 14 << 20
 _STATE = "state.pt"
+_OWN_OPTIONS = ("lr", "fused", "capturable", "foreach")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +129,36 @@ class Trainer:
         torch.cuda.current_stream().wait_stream(stream)
 
     def _replay(self, batch: Batch) -> None:
-        if self._graph is None or self._batch is None:
-            self._batch = Batch(batch.columns.clone(), batch.heard.clone(), batch.role.clone())
-            self.optimizer.zero_grad(set_to_none=True)
-            self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph):
-                self._run(self._batch)
+        if self._graph is None and not self._record(batch):
+            self._run(batch)
+            return
+        assert self._graph is not None and self._batch is not None
         self._batch.columns.copy_(batch.columns)
         self._batch.heard.copy_(batch.heard)
         self._batch.role.copy_(batch.role)
         self._graph.replay()
+
+    def _record(self, batch: Batch) -> bool:
+        """Record the step, without running it; where that fails steps are run one by one."""
+        self._batch = Batch(batch.columns.clone(), batch.heard.clone(), batch.role.clone())
+        self.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._run(self._batch)
+        except RuntimeError as error:
+            print(f"the step cannot be recorded and is run as it is: {error}", flush=True)
+            self._use_graph = False
+            return False
+        self._graph = graph
+        return True
+
+    def load_optimizer(self, state: dict[str, Any]) -> None:
+        """Take over an optimizer's state; how it runs stays as this device wants it."""
+        own = [{key: group[key] for key in _OWN_OPTIONS} for group in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(state)
+        for group, options in zip(self.optimizer.param_groups, own, strict=True):
+            group.update(options)
 
 
 def save(folder: Path, trainer: Trainer, progress: Progress) -> None:
@@ -167,7 +189,7 @@ def restore(folder: Path, trainer: Trainer) -> tuple[Progress, bool]:
     if path.is_file():
         state = torch.load(path, map_location="cpu", weights_only=True)
         trainer.net.load_state_dict(state["net"])
-        trainer.optimizer.load_state_dict(state["optimizer"])
+        trainer.load_optimizer(state["optimizer"])
         return progress_of(state["progress"]), True
     parts = sorted(folder.glob("weights-*.safetensors"))
     if not parts:
@@ -178,6 +200,12 @@ def restore(folder: Path, trainer: Trainer) -> tuple[Progress, bool]:
         trainer.net.heard_norm.alpha.copy_(tensors["heard_norm.alpha"])
         trainer.net.heard_head.copy_(tensors["heard_head"])
     return progress_of(tensors["progress"].tolist()), False
+
+
+def count_commands(folder: Path) -> int:
+    """Count the commands that have saved so far."""
+    parts = load_weights(folder)
+    return progress_of(parts["progress"].tolist()).commands if parts else 0
 
 
 def load_weights(folder: Path) -> dict[str, torch.Tensor]:
