@@ -199,7 +199,7 @@ def test_training_lowers_the_losses_and_uses_the_codebooks() -> None:
         assert run.advance(0.0) is Phase.WHOLE
     assert apart() < 0.75 * before
     codes = run.model.mimi.encode(sound.unsqueeze(1))
-    assert all(len(row.unique()) > 5 for row in codes[:, :3].transpose(0, 1))
+    assert all(len(row.unique()) > 2 for row in codes.transpose(0, 1))
 
 
 def test_discriminators_learn_to_tell_copies_from_speech() -> None:

@@ -34,7 +34,9 @@ METRICS = ("mel", "mel_caller", "wave", "judged", "features", "told") + (
 
 _BYPASS_SHARE = 0.05
 """Of the gradient that keeps vectors small while they are not quantised."""
-_CODEBOOK_DECAY = 0.99
+_WIND_UP = 10.0
+"""How the share of commitment grows when codebooks fall behind: else vectors run away from them."""
+_CODEBOOK_DECAY = 0.98
 _RENEWAL = 0.1
 """Part of the steps in which unused entries are placed anew."""
 
@@ -141,13 +143,13 @@ class CodecStep(nn.Module):
         with self._autocast():
             latent = self.mimi.latent(crops.audio)
         z = latent.detach().requires_grad_()
-        first, total, commitment = self._quantise(z, phase)
+        first, total, commitment, lag = self._quantise(z, phase)
         vectors, of_first, of_total = (t.detach().requires_grad_() for t in (total, first, total))
         self._sound(crops, vectors, self.options.agents, judged=phase is Phase.WHOLE)
         self._read(crops, of_first, of_total)
         (of_commitment,) = torch.autograd.grad(commitment, z, retain_graph=True)
         share = _BYPASS_SHARE if phase is Phase.BYPASS else shares.commitment
-        scale = share / of_commitment.norm().clamp(min=1e-12)
+        scale = share * (1 + _WIND_UP * lag.square()) / of_commitment.norm().clamp(min=1e-12)
         self._note("commitment", commitment)
         torch.autograd.backward(
             (total, first, commitment),
@@ -184,18 +186,21 @@ class CodecStep(nn.Module):
             device, torch.bfloat16, enabled=self.options.bfloat16, cache_enabled=False
         )
 
-    def _quantise(self, z: Tensor, phase: Phase) -> tuple[Tensor, Tensor, Tensor]:
+    def _quantise(self, z: Tensor, phase: Phase) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Give both vectors, the commitment, and how far the codebooks are behind (0 to 1)."""
         quantizer = self.mimi.quantizer
         if phase is Phase.BYPASS:
             first, total = quantizer.bypass(z)
-            return first, total, z.square().mean() * 0.01
+            return first, total, z.square().mean() * 0.01, torch.zeros_like(self.ramp)
         books = self.mimi.sizes.num_codebooks
         kept = (torch.rand(len(z), device=z.device) * books).long()
         dropped = torch.rand(len(z), device=z.device) < self.options.dropped
         seen = quantizer(z, kept.masked_fill(~dropped, books))
         renew = torch.rand((), device=z.device) < _RENEWAL
         quantizer.follow(seen, _CODEBOOK_DECAY, renew)
-        return seen.first, seen.total, seen.commitment
+        spread = seen.residuals[:2].var(dim=1).mean()
+        lag = (seen.commitment.detach() / spread.clamp(min=1e-9)).clamp(max=1.0)
+        return seen.first, seen.total, seen.commitment, lag
 
     def _decode_fixed(self, crops: Crops) -> None:
         """Learn to decode codes as a call has them: a barge-in is followed by silence codes."""

@@ -19,7 +19,7 @@ RESOLUTIONS = ((2048, 128), (1024, 80), (512, 48), (256, 24), (128, 12))
 _COMPLEX = (2048, 512)
 """Windows at which also the phase is compared."""
 _FLOOR = 2e-4
-_WEIGHT_FLOOR = 2e-3
+_WEIGHT_FLOOR, _LOUD_FLOOR = 2e-3, 1e-5
 
 
 class Distances(NamedTuple):
@@ -27,7 +27,7 @@ class Distances(NamedTuple):
 
     Attributes:
         mel: Mean difference of log10 mel magnitudes, summed over the resolutions, plus linear ones.
-        wave: Mean difference of complex spectra, quiet parts lifted.
+        wave: Squared difference of complex spectra, quieter parts lifted by the root of their size.
     """
 
     mel: Tensor
@@ -58,8 +58,9 @@ class SpectralDistance(nn.Module):
             if size in _COMPLEX:
                 first, second = torch.view_as_real(spectrum).chunk(2)
                 weight = (magnitude[: len(copy)].detach() + _WEIGHT_FLOOR).rsqrt()
-                error = (first - second).square().sum(3).add(1e-12).sqrt()
-                wave = wave + (error * weight).mean((1, 2))
+                error = (first - second).square().sum(3)
+                loudness = magnitude[: len(copy)].square().mean((1, 2)).detach()
+                wave = wave + (error * weight).mean((1, 2)) / (loudness + _LOUD_FLOOR).sqrt()
         return Distances(mel, wave)
 
     def spectrum(self, audio: Tensor, size: int) -> Tensor:
