@@ -1,6 +1,7 @@
 """The demo model's batches, losses and training, with a fake bank and small networks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from examples.demo_model.lm_layers import TrainingLm
 from examples.demo_model.lm_losses import (
     FACT,
     LIVE,
+    MUTE,
     PROMPT,
     READ,
     Batch,
@@ -23,6 +25,7 @@ from examples.demo_model.lm_losses import (
 from examples.demo_model.lm_plans import PLANS_A_PARCEL, PlanSource
 from examples.demo_model.lm_pool import CallPool
 from examples.demo_model.lm_training import Progress, Schedule, Trainer, restore, save
+from examples.demo_model.scramble import Scrambler
 from examples.demo_model.sizes import DepformerSizes, Sizes, TemporalSizes
 from livekit_personaplex.model.prompt import SILENCE_CODES
 from tests.demo_model_fakes import (
@@ -118,6 +121,32 @@ def test_a_silent_call_is_read_and_what_is_read_is_not_judged() -> None:
     silence = torch.tensor(SILENCE_CODES).view(1, 8, 1).expand_as(user)
     assert torch.equal(user[:, :1][live], silence[:, :1][live].short())
     assert (batch.heard[:2] == -1).all()
+
+
+def test_scrambled_facts_are_the_same_in_persona_and_answer_and_have_no_sound() -> None:
+    plans = [plan_fake_call(np.random.default_rng(seed), False) for seed in range(8)]
+    scrambler = Scrambler.of(lambda piece: "abc" if piece >= 20 else "?", TEXT_CARD)
+    assembler = replace(fake_assembler(), scrambler=scrambler)
+    draw = np.random.default_rng(0)
+    batch = assembler.assemble(plans, torch.Generator(), silent_share=1.0, scramble=draw)
+    assert (batch.role.max(1).values >= MUTE).tolist() == [False, True] * 4
+    is_fact = batch.role % MUTE == FACT
+    said = batch.columns[:, 0][is_fact].tolist()
+    named = [int(plan.persona.split()[-1]) for plan in plans]
+    assert said[::2] == named[::2] and said[1::2] != named[1::2]
+    last_of_persona = batch.columns[:, 0, 4 + 6 + 2].tolist()
+    assert said == last_of_persona
+    silence = torch.tensor(SILENCE_CODES).short()
+    live = batch.role[1] > PROMPT
+    assert (batch.columns[1, 1, live] == silence[0]).all()
+
+
+def test_the_sound_of_muted_columns_costs_nothing() -> None:
+    batch = make_batch(2)
+    muted = Batch(batch.columns, batch.heard, batch.role + MUTE * (batch.role > PROMPT))
+    loss = loss_of(muted)
+    assert loss[6:].tolist() == [0.0, 0.0, 0.0]
+    torch.testing.assert_close(loss[1:6], loss_of(batch)[1:6])
 
 
 def test_calls_too_long_for_a_batch_are_left_out() -> None:

@@ -10,8 +10,10 @@ Legend: F voice frames, P prompt frames, L live frames.
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
+from examples.demo_model.device_copy import to_device
 from examples.demo_model.sizes import CARD, DELAYS
 from livekit_personaplex.audio import NUM_CODEBOOKS
 from livekit_personaplex.model.prompt import (
@@ -74,7 +76,7 @@ def delay_frames(frames: torch.Tensor, text_card: int) -> torch.Tensor:
     Returns:
         ``[..., 17, n]`` of the same dtype; the delayed rows of the last frame are left out.
     """
-    is_late = torch.tensor(DELAYS).to(frames.device, non_blocking=True) == 1
+    is_late = to_device(np.array(DELAYS) == 1, frames.device)
     columns = torch.where(is_late.unsqueeze(1), frames.roll(1, dims=-1), frames)
     columns[..., 0] = CARD
     columns[..., 0, 0] = text_card

@@ -107,6 +107,7 @@ class Refill:
     ) -> None:
         """Hold what is needed."""
         self._shop, self._source, self._pool, self._generator = shop, source, pool, generator
+        self._scramble = np.random.default_rng(generator.initial_seed())
         self.waited_s = 0.0
 
     def run(self, share: float, *, at_least: int) -> None:
@@ -123,7 +124,9 @@ class Refill:
             before = time.monotonic()
             plans = self._source.take()
             self.waited_s += time.monotonic() - before
-            calls = self._shop.assembler.assemble(plans, self._generator, silent_share=share)
+            calls = self._shop.assembler.assemble(
+                plans, self._generator, silent_share=share, scramble=self._scramble
+            )
             self._pool.put(calls)
             if self._pool.num_waiting >= at_least:
                 return

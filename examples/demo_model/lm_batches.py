@@ -14,8 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from examples.demo_model.columns import AGENT, NUM_ROWS, USER, delay_frames, prompt_length
-from examples.demo_model.lm_losses import FACT, LIVE, PROMPT, READ, Batch
+from examples.demo_model.device_copy import to_device
+from examples.demo_model.lm_losses import FACT, LIVE, MUTE, PROMPT, READ, Batch
 from examples.demo_model.lm_plans import PlanLike
+from examples.demo_model.scramble import Scrambler
 from livekit_personaplex.audio import FRAME_SAMPLES
 from livekit_personaplex.model.prompt import (
     PAD_TOKEN,
@@ -128,6 +130,7 @@ class Assembler:
         tokenize: Text to ids.
         text_card: Text vocabulary.
         length: T of the batches.
+        scrambler: Makes facts that nobody has.
         at_once: Calls encoded in one go.
     """
 
@@ -138,6 +141,7 @@ class Assembler:
     tokenize: Callable[[str], list[int]]
     text_card: int
     length: int
+    scrambler: Scrambler | None = None
     at_once: int = 32
 
     def fits(self, plan: PlanLike, persona: Sequence[int]) -> bool:
@@ -147,7 +151,12 @@ class Assembler:
 
     @torch.no_grad()
     def assemble(
-        self, plans: Sequence[PlanLike], generator: torch.Generator, *, silent_share: float = 0.0
+        self,
+        plans: Sequence[PlanLike],
+        generator: torch.Generator,
+        *,
+        silent_share: float = 0.0,
+        scramble: np.random.Generator | None = None,
     ) -> Batch:
         """Make columns of calls; those that are too long are left out.
 
@@ -156,6 +165,7 @@ class Assembler:
             generator: Of the device, for the lines.
             silent_share: Calls in which the caller's words stand in the text row instead of being
                 heard: the persona must be read all the same, and reading is learnt early so.
+            scramble: Draws what facts become in every other silent call.
         """
         personas = [self.tokenize(tag_persona(plan.persona)) for plan in plans]
         kept = [
@@ -166,16 +176,17 @@ class Assembler:
         rows = _Rows.create(len(kept), self.length)
         spoken = []
         for index, (plan, persona) in enumerate(kept):
-            is_silent = index < silent_share * len(kept) and bool((plan.heard >= 0).all())
-            self._write(rows, index, plan, persona, is_silent)
-            if not is_silent:
+            if index >= silent_share * len(kept) or (plan.heard < 0).any():
+                self._write(rows, index, plan, persona)
+                self._write_agent(rows, index, plan)
                 spoken.append(index)
+            else:
+                self._write(rows, index, plan, persona)
+                self._silence(rows, index, plan, scramble if index % 2 else None)
         return self._columns(rows, [plan for plan, _ in kept], spoken, generator)
 
-    def _write(
-        self, rows: "_Rows", index: int, plan: PlanLike, persona: list[int], is_silent: bool
-    ) -> None:
-        """Lay out one call on the host."""
+    def _write(self, rows: "_Rows", index: int, plan: PlanLike, persona: list[int]) -> None:
+        """Lay out prompt and text of one call on the host."""
         voice = self.agents.frames[plan.prompt]
         first = prompt_length(voice, len(persona))
         live = slice(first, first + plan.frames)
@@ -184,13 +195,11 @@ class Assembler:
         rows.source[index, :voice] = np.arange(voice) + self.agents.start[plan.prompt]
         rows.first[index], rows.text[index, live] = first, plan.text
         rows.heard[index, live] = plan.heard
-        role = np.where(plan.fact & (plan.text > PAD_TOKEN), FACT, LIVE)
-        if is_silent:
-            is_read = (plan.text == PAD_TOKEN) & (plan.heard > PAD_TOKEN)
-            rows.text[index, live] = np.where(is_read, plan.heard, plan.text)
-            rows.heard[index, live] = -1
-            role = np.where(is_read, READ, role)
-        rows.role[index, live] = role
+        rows.role[index, live] = np.where(plan.fact & (plan.text > PAD_TOKEN), FACT, LIVE)
+
+    def _write_agent(self, rows: "_Rows", index: int, plan: PlanLike) -> None:
+        """Lay out what the agent says."""
+        first = int(rows.first[index])
         for placed in plan.agent:
             count = self.agents.frames[placed.utterance]
             natural = placed.frame + count - TAIL_FRAMES
@@ -198,6 +207,24 @@ class Assembler:
             end = min(end, plan.frames)
             codes = np.arange(end - placed.frame) + self.agents.start[placed.utterance]
             rows.source[index, first + placed.frame : first + end] = codes
+
+    def _silence(
+        self, rows: "_Rows", index: int, plan: PlanLike, scramble: np.random.Generator | None
+    ) -> None:
+        """Write the caller's words into the text row, where the agent has none."""
+        first = int(rows.first[index])
+        live = slice(first, first + plan.frames)
+        is_read = (plan.text == PAD_TOKEN) & (plan.heard > PAD_TOKEN)
+        rows.text[index, live] = np.where(is_read, plan.heard, plan.text)
+        rows.role[index, live] = np.where(is_read, READ, rows.role[index, live])
+        rows.heard[index, live] = -1
+        if scramble is None or self.scrambler is None:
+            self._write_agent(rows, index, plan)
+            return
+        text, role = rows.text[index], rows.role[index]
+        table = self.scrambler.draw(text[role == FACT].tolist(), scramble)
+        rows.text[index] = table[text]
+        rows.role[index, live] += MUTE
 
     def _columns(
         self,
@@ -208,21 +235,20 @@ class Assembler:
     ) -> Batch:
         device = self.sounds.audio.device
         text, source, heard, role, first = (
-            torch.from_numpy(row).to(device, non_blocking=True)
+            to_device(row, device)
             for row in (rows.text, rows.source, rows.heard, rows.role, rows.first)
         )
         frames = torch.empty(len(plans), NUM_ROWS, self.length, dtype=torch.int16, device=device)
         frames[:, 0] = text
         frames[:, AGENT] = self.agents.codes[:, source].transpose(0, 1)
-        sine = torch.tensor(SINE_CODES, dtype=torch.int16).to(device, non_blocking=True)
-        silence = torch.tensor(SILENCE_CODES, dtype=torch.int16).to(device, non_blocking=True)
+        sine = to_device(np.array(SINE_CODES, np.int16), device)
+        silence = to_device(np.array(SILENCE_CODES, np.int16), device)
         steps = torch.arange(self.length, device=device)
         is_live = (steps >= first.unsqueeze(1)).unsqueeze(1)
         user = torch.where(is_live, silence[None, :, None], sine[None, :, None])
         for group in range(0, len(spoken), self.at_once):
             heard_calls = [plans[index] for index in spoken[group : group + self.at_once]]
-            members = torch.tensor(spoken[group : group + self.at_once])
-            members = members.to(device, non_blocking=True)
+            members = to_device(np.array(spoken[group : group + self.at_once]), device)
             codes = self._hear(heard_calls, generator)
             at = (steps - first[members].unsqueeze(1)).clamp(0, codes.shape[2] - 1)
             placed = codes.gather(2, at.unsqueeze(1).expand(-1, codes.shape[1], -1))

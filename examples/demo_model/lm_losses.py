@@ -18,6 +18,8 @@ from livekit_personaplex.model.text import EPAD_TOKEN
 
 PROMPT, LIVE, FACT, READ = 0, 1, 2, 3
 """Roles of a column: prompt or nothing; judged; its text is a fact; its text is only read."""
+MUTE = 4
+"""Added to the role of a column in which only the text is judged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Batch:
     Attributes:
         columns: ``[B, 17, T]`` integers.
         heard: ``[B, T]`` pieces of the caller's words, -1 unknown.
-        role: ``[B, T]`` PROMPT, LIVE, FACT or READ.
+        role: ``[B, T]`` PROMPT, LIVE, FACT or READ, the last three perhaps with MUTE.
     """
 
     columns: torch.Tensor
@@ -92,8 +94,9 @@ class TrainingLoss:
             depth_logits = net.depth(hidden.flatten(0, 1).index_select(0, picked), frames)
         text, words, facts = _text_loss(text_logits, targets[:, 0], roles, weights)
         heard, heard_words = _heard_loss(heard_logits, batch.heard[:, 1:].long(), roles)
+        is_heard = (roles > PROMPT) & (roles < MUTE)
         codes = _code_losses(
-            depth_logits, frames, roles.flatten()[picked] > PROMPT, is_first.flatten()[picked]
+            depth_logits, frames, is_heard.flatten()[picked], is_first.flatten()[picked]
         )
         loss = weights.text * text + weights.heard * heard + (self._shares * codes).sum()
         metrics = [loss, text, words, facts, heard, heard_words, codes[0], codes[1], codes[7]]
@@ -109,7 +112,7 @@ class TrainingLoss:
         """Choose frames for the depformer, speech first: ``[M]`` indices into B * (T - 1)."""
         is_loud = (targets[:, 1:5] != self._silence).sum(1) > 1
         order = torch.rand(roles.shape, device=roles.device) + self._weights.loud_first * is_loud
-        order = order - 10.0 * (roles == PROMPT)
+        order = order - 10.0 * ((roles == PROMPT) | (roles >= MUTE))
         count = int(self._weights.depth_share * order.numel())
         return order.flatten().topk(count, sorted=False).indices
 
@@ -129,7 +132,7 @@ def judge(net: TrainingLm, batch: Batch, *, dtype: torch.dtype) -> torch.Tensor:
         is_right = net.text_logits(hidden).argmax(-1) == columns[:, 0, 1:]
         heard = batch.heard[:, 1:].long()
         heard_right = net.heard_logits(tapped).argmax(-1) == heard
-    roles = role[:, 1:]
+    roles = role[:, 1:] % MUTE
     fact = roles == FACT
     word = ((roles == LIVE) | fact) & (columns[:, 0, 1:] > PAD_TOKEN)
     heard_word = (roles > PROMPT) & (heard > PAD_TOKEN)
@@ -170,6 +173,7 @@ def _text_loss(
     logits: torch.Tensor, target: torch.Tensor, roles: torch.Tensor, weights: LossWeights
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Cross entropy by kind of piece; shares of words' and facts' pieces that are right."""
+    roles = roles % MUTE
     judged = (roles == LIVE) | (roles == FACT)
     scale = torch.full(target.shape, weights.word, device=target.device)
     scale = scale.masked_fill(target == PAD_TOKEN, weights.pad)

@@ -4,6 +4,7 @@ import numpy as np
 import torch
 
 from examples.demo_model.columns import NUM_ROWS
+from examples.demo_model.device_copy import to_device
 from examples.demo_model.lm_losses import Batch
 
 MOST_USES = 3
@@ -43,7 +44,7 @@ class CallPool:
         """Take new calls in; there must be places for them."""
         free = np.flatnonzero(self._left == 0)[: len(calls.role)]
         assert len(free) == len(calls.role), "more calls than free places"
-        at = torch.from_numpy(free).to(self._role.device, non_blocking=True)
+        at = to_device(free, self._role.device)
         self._columns[at], self._heard[at], self._role[at] = calls.columns, calls.heard, calls.role
         self._left[free] = self._uses
         self.num_calls += len(free)
@@ -55,5 +56,5 @@ class CallPool:
         chosen = draw.choice(waiting, count, replace=False)
         self._left[chosen] -= 1
         assert (self._left >= 0).all()
-        at = torch.from_numpy(chosen).to(self._role.device, non_blocking=True)
+        at = to_device(chosen, self._role.device)
         return Batch(self._columns[at], self._heard[at], self._role[at])

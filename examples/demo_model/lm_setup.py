@@ -15,6 +15,7 @@ from examples.demo_model.line import degrade
 from examples.demo_model.lm_batches import AgentCodes, Assembler, Utterances, encode_agents
 from examples.demo_model.lm_plans import PlanLike, Planner
 from examples.demo_model.mimi import FILE_NAME, Mimi
+from examples.demo_model.scramble import Scrambler
 from examples.demo_model.sizes import SIZES, Sizes
 from examples.demo_model.tokens import FILE as TOKENS_FILE
 from examples.demo_model.voices import AGENT
@@ -81,6 +82,7 @@ def open_workshop(work: Path, name: str, device: torch.device, *, length: int) -
         tokenize=tokens.encode,
         text_card=sizes.text_card,
         length=length,
+        scrambler=Scrambler.of(tokens.id_to_piece, sizes.text_card),
     )
     return Workshop(sizes, bank, tokens, codec, assembler)
 
