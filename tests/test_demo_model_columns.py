@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 from examples.demo_model.columns import AGENT, USER, delay_frames, prompt_frames, silent_frames
 from examples.demo_model.lm_layers import TrainingLm
 from examples.demo_model.lm_names import load_product_tensors, product_tensors
-from examples.demo_model.sizes import SIZES, DepformerSizes, MimiSizes, Sizes, TemporalSizes
-from examples.demo_model.sizes import checkpoint_bytes, product_config
+from examples.demo_model.sizes import (
+    SIZES,
+    DepformerSizes,
+    MimiSizes,
+    Sizes,
+    TemporalSizes,
+    checkpoint_bytes,
+    product_config,
+)
 from livekit_personaplex.kernels.rows import Rows
 from livekit_personaplex.model.lm import LanguageModel
 from livekit_personaplex.model.lm_state import RING_COLUMNS, LmState

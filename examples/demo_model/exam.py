@@ -17,7 +17,9 @@ STOP_S = 0.5
 ONSET_S = 1.0
 """An interruption begins this long after the agent does."""
 STILL_THERE = "are you still there?"
-_QUIET_FRAMES = 4
+_PART_S = FRAME_S / 4
+"""Loudness is judged in parts of 20 ms."""
+_QUIET_PARTS = 16
 _GOES_ON_S = (0.4, 1.0)
 
 
@@ -101,19 +103,20 @@ def judge_greeting(score: Score, persona: str, said: Spoken) -> None:
 
 def speech_span(said: Spoken) -> tuple[float, float] | None:
     """Give when the agent first begins to be heard and falls silent again, if it does."""
-    loud = said.loud_frames()
-    on = np.flatnonzero(loud)
+    on = np.flatnonzero(said.loud())
     if not len(on):
         return None
-    return float(on[0] * FRAME_S), silent_from(loud, int(on[0])) * FRAME_S
+    start_s = float(on[0] * _PART_S)
+    return start_s, silent_from_s(said, start_s)
 
 
-def silent_from(loud: NDArray[np.bool_], frame: int) -> int:
-    """Give the first frame from ``frame`` on that begins a third of a second of silence."""
-    for at in range(frame, len(loud)):
-        if not loud[at : at + _QUIET_FRAMES].any():
-            return at
-    return len(loud)
+def silent_from_s(said: Spoken, start_s: float) -> float:
+    """Give when, from a time on, the agent is silent for a third of a second."""
+    loud = said.loud()
+    for at in range(round(start_s / _PART_S), len(loud)):
+        if not loud[at : at + _QUIET_PARTS].any():
+            return at * _PART_S
+    return len(loud) * _PART_S
 
 
 def interrupt(caller: NDArray[np.int16], speech: NDArray[np.int16], at_s: float) -> None:
@@ -125,14 +128,13 @@ def interrupt(caller: NDArray[np.int16], speech: NDArray[np.int16], at_s: float)
 
 def judge_stop(score: Score, said: Spoken, onset_s: float) -> None:
     """Count whether the agent fell silent in time after an interruption began."""
-    onset = round(onset_s / FRAME_S)
-    score.add((silent_from(said.loud_frames(), onset) - onset) * FRAME_S <= STOP_S)
+    score.add(silent_from_s(said, onset_s) - onset_s <= STOP_S)
 
 
 def judge_going_on(score: Score, said: Spoken, onset_s: float) -> None:
     """Count whether the agent went on through a murmur."""
-    first, last = (round((onset_s + s) / FRAME_S) for s in _GOES_ON_S)
-    score.add(bool(said.loud_frames()[first:last].mean() > 0.5))
+    first, last = (round((onset_s + s) / _PART_S) for s in _GOES_ON_S)
+    score.add(bool(said.loud()[first:last].mean() > 0.5))
 
 
 def judge_silence(score: Score, said: Spoken) -> None:

@@ -64,10 +64,10 @@ class Spoken:
             line.text for line in self.lines if line.end_s > start_s and line.start_s < end_s
         ).lower()
 
-    def loud_frames(self) -> NDArray[np.bool_]:
-        """``[N]``: where the agent can be heard."""
-        frames = self.pcm.reshape(-1, FRAME_SAMPLES).astype(np.float32) / 32768.0
-        loud: NDArray[np.bool_] = np.sqrt((frames**2).mean(1)) > _LOUD_RMS
+    def loud(self) -> NDArray[np.bool_]:
+        """``[4 * N]``: in which 20 ms the agent can be heard."""
+        parts = self.pcm.reshape(-1, FRAME_SAMPLES // 4).astype(np.float32) / 32768.0
+        loud: NDArray[np.bool_] = np.sqrt((parts**2).mean(1)) > _LOUD_RMS
         return loud
 
 
