@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from livekit_personaplex import ConfigError, LocalSTT, PersonaPlexError, recognizer
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
+from livekit_personaplex.plugin import local_stt
 from livekit_personaplex.plugin.waiting_audio import WaitingAudio
 from livekit_personaplex.recognizer import RATE_HZ, Reading, find_model, pack_piece, recognize
 from livekit_personaplex.settings import local_captions_wanted
@@ -124,11 +125,11 @@ def test_a_turn_begins_when_its_first_sound_was_heard() -> None:
         stream = LocalSTT().stream()
         async with collecting(stream) as events:
             begin_s = time.time()
-            await give(stream, speech("late_fee"))
+            await give(stream, speech("late_fee"), faster=1)
             stream.end_input()
         (start,) = [event for event in events if event.type is EVENT.START_OF_SPEECH]
         assert start.speech_start_time is not None
-        assert begin_s - 1.0 < start.speech_start_time < begin_s + 1.0
+        assert begin_s + 0.5 < start.speech_start_time < begin_s + 2.0
 
     asyncio.run(scenario())
 
@@ -173,6 +174,27 @@ def test_a_recogniser_that_dies_is_an_error_of_its_stream() -> None:
         await give(stream, speech("late_fee")[:FRAME_SAMPLES])
         with pytest.raises(PersonaPlexError, match="ended with status -9"):
             await anext(stream)
+        await stream.aclose()
+
+    asyncio.run(scenario())
+
+
+@needs_package
+def test_a_recogniser_that_hangs_is_ended_and_an_error_of_its_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(local_stt, "ANSWER_TIMEOUT_S", 1.0)
+
+    async def scenario() -> None:
+        others = set(psutil.Process().children())
+        stream = LocalSTT().stream()
+        await give(stream, speech("late_fee")[:FRAME_SAMPLES])
+        (child,) = set(psutil.Process().children()) - others
+        child.suspend()
+        await give(stream, speech("late_fee")[:SAMPLE_RATE_HZ])
+        with pytest.raises(PersonaPlexError, match="gave no answer for 1 s"):
+            await asyncio.wait_for(anext(stream), 20.0)
+        assert not child.is_running()
         await stream.aclose()
 
     asyncio.run(scenario())

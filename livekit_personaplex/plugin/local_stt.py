@@ -17,6 +17,9 @@ from livekit_personaplex.settings import local_captions_wanted, recognizer_envir
 
 EVENT = stt.SpeechEventType
 
+ANSWER_TIMEOUT_S = 30.0
+"""How long a piece of half a second may take: the first one waits for the model to be loaded."""
+
 
 class LocalSTT(stt.STT[str]):
     """English by a small model on the CPU: rough, free, and good enough to follow a call by.
@@ -109,14 +112,24 @@ class LocalStream(stt.RecognizeStream):
         self._waiting.finish()
 
     async def _read(self, process: Process, piece: bytes) -> None:
-        """Have one piece read; the next is given only then, so nothing piles up in pipes."""
+        """Have one piece read; the next is given only then, so nothing piles up in pipes.
+
+        Raises:
+            PersonaPlexError: The process has ended, or hangs.
+        """
         assert process.stdin is not None and process.stdout is not None
         heard_s = time.time() - self._waiting.duration_s
         process.stdin.write(pack_piece(piece))
-        while line := await process.stdout.readline():
-            if line == b"\n":
-                return
-            self._pass_on(Reading.parse(line.decode()), heard_s)
+        try:
+            while line := await asyncio.wait_for(process.stdout.readline(), ANSWER_TIMEOUT_S):
+                if line == b"\n":
+                    return
+                self._pass_on(Reading.parse(line.decode()), heard_s)
+        except asyncio.TimeoutError:
+            raise PersonaPlexError(
+                f"the recogniser of the caller's words gave no answer for {ANSWER_TIMEOUT_S:g} s, "
+                "so it is ended"
+            ) from None
         raise PersonaPlexError(
             f"the recogniser of the caller's words ended with status {await process.wait()}; "
             "what it wrote is in this process's own error output"
