@@ -72,6 +72,14 @@ def wait_until_gone(pid: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.parametrize("code", ["time.sleep(60)", "os._exit(1)"], ids=["told", "by itself"])
+def test_what_a_child_has_started_ends_with_it(code: str) -> None:
+    forked = "import os, sys, time; pid = os.fork(); pid or time.sleep(60); print('up', pid); "
+    with start(f"{forked}sys.stdout.flush(); {code}") as child:
+        pid = int(child.wait_for("up", timeout_s=30.0).split()[1])
+    wait_until_gone(pid)
+
+
 def test_a_child_ends_with_us_even_when_we_are_killed() -> None:
     owner_code = (
         "import sys, time\n"

@@ -108,14 +108,12 @@ class LoggedProcess:
         return status
 
     def terminate(self, *, timeout_s: float) -> int:
-        """Send SIGTERM and block until it has ended; SIGKILL to its whole group after that."""
+        """Send SIGTERM and block until it has ended; SIGKILL to what is left of its group then."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self.kill_group()
-        self._guard.release()
+        self.kill_group()
         self._reader.join(timeout=2.0)
         return self._process.wait()
 
