@@ -362,7 +362,8 @@ def test_on_loopback_nvidias_clients_need_no_token_and_ours_do(tmp_path: Path) -
                 async with chat(running.address, ANN, headers=headers) as client:
                     await client.wait_ready()
                 await running.wait_unused()
-            for origin in ("https://example.com", "http://localhost.example.com", "null"):
+            foreign = ("https://example.com", "http://localhost.example.com", "null", "http://[")
+            for origin in foreign:
                 status, body = await refusal(running, ANN, headers={"Origin": origin})
                 assert status == 403 and "other sites" in body
             with pytest.raises(ConfigError, match="token"):
@@ -414,6 +415,10 @@ def test_a_page_of_another_site_cannot_use_the_password_that_a_browser_remembers
             async with chat(running.address, ANN, headers=own) as client:
                 await client.wait_ready()
             await running.wait_unused()
+            for nonsense in ("[", "engine.example.com:99999999", ""):
+                for origin in ("https://example.com", "https://", "https://["):
+                    headers = {**own, "Host": nonsense, "Origin": origin}
+                    assert (await refusal(running, ANN, headers=headers))[0] == 403
             del own["Authorization"]
             assert (await refusal(running, ANN, headers=own))[0] == 401
 

@@ -58,8 +58,8 @@ class Access:
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is None:
             return
-        page_host = urlsplit(origin).hostname or ""
-        is_own = knows_token and page_host == request.url.host
+        page_host = _hostname(origin)
+        is_own = knows_token and page_host != "" and page_host == _hostname(f"//{request.host}")
         if not is_own and not _is_loopback_host(page_host):
             raise web.HTTPForbidden(text=_FOREIGN_PAGE)
 
@@ -81,6 +81,14 @@ class Access:
             return False
         is_token = hmac.compare_digest(decoded.partition(b":")[2], (self.token or "").encode())
         return is_token and scheme.lower() == "basic"
+
+
+def _hostname(url: str) -> str:
+    """Give the host of what a client says is an address; empty if it is none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
 
 
 def _is_loopback_host(host: str) -> bool:
