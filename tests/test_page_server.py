@@ -132,11 +132,14 @@ def test_wishes_that_an_agent_would_refuse_are_refused(body: str, part: str) -> 
     assert part in error
 
 
-@pytest.mark.parametrize("body", ["", "[]", "{", '"x"'])
+@pytest.mark.parametrize(
+    "body", ["", "[]", "{", '"x"', "[" * 100_000, '{"seed": ' + "9" * 5_000 + "}"]
+)
 def test_what_is_no_request_is_refused(body: str) -> None:
     async def ask() -> int:
         async with serving() as (http, url):
-            async with http.post(f"{url}api/measure", data=body) as response:
+            headers = {"Content-Type": "application/json; charset=none-such"}
+            async with http.post(f"{url}api/measure", data=body, headers=headers) as response:
                 return response.status
 
     assert asyncio.run(ask()) == 400

@@ -13,7 +13,6 @@ loopback (`livekit_personaplex.web.access`). ``examples/token_service.py`` is fo
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +23,14 @@ from livekit import api
 
 from livekit_personaplex.audio import FRAME_MS
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
-from livekit_personaplex.errors import ConfigError, PersonaPlexError
+from livekit_personaplex.errors import ConfigError, PersonaPlexError, ProtocolError
 from livekit_personaplex.plugin.options import METADATA_KEYS, PersonaPlexOptions
 from livekit_personaplex.sampling import MAX_TEMPERATURE, Sampling
 from livekit_personaplex.settings import EngineEndpoint
 from livekit_personaplex.web.access import check_loopback, local_only
 from livekit_personaplex.web.calls import CallDesk
 from livekit_personaplex.wire.http import fetch_stats, fetch_voices, measure_persona
+from livekit_personaplex.wire.json_message import parse_json
 from livekit_personaplex.wire.opening import DEFAULT_VOICE
 
 STATIC = Path(__file__).parent / "static"
@@ -227,9 +227,10 @@ async def serve_page(
 
 
 async def _body(request: web.Request) -> dict[str, Any]:
+    """Give the JSON object that a request carries, in UTF-8 whatever it says."""
     try:
-        body = await request.json()
-    except (json.JSONDecodeError, UnicodeDecodeError):
+        body = parse_json((await request.read()).decode())
+    except (ProtocolError, UnicodeDecodeError):
         body = None
     if not isinstance(body, dict):
         raise web.HTTPBadRequest(text="expected a JSON object")
