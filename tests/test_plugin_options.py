@@ -44,7 +44,8 @@ def test_metadata_may_be_empty(metadata: str) -> None:
         ('{"voice": "../../etc/passwd"}', "looks like a path"),
         ('{"voice": "/etc/passwd"}', "looks like a path"),
         ('{"voice": "..\\\\x"}', "looks like a path"),
-        ('{"voice": "a\\u0000b"}', "looks like a path"),
+        ('{"voice": "a\\u0000b"}', "characters that no name has"),
+        ('{"voice": "\\ud800"}', "characters that no name has"),
         ('{"voice": ""}', "1..128 characters"),
         ('{"voice": "' + "x" * 200 + '"}', "1..128 characters"),
         ('{"voice": 3}', "must be a name, got a int"),
@@ -63,7 +64,7 @@ def test_metadata_may_be_empty(metadata: str) -> None:
         ('{"text_top_k": 0}', "text_top_k must lie in"),
         ('{"greedy": "yes"}', "greedy must be true or false"),
     ],
-    ids=range(30),
+    ids=range(31),
 )
 def test_metadata_that_cannot_be_used_is_refused_with_the_reason(
     metadata: str, reason: str

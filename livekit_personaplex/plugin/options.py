@@ -120,7 +120,9 @@ def _check_voice(voice: object) -> None:
         raise ConfigError(f"voice must be a name, got a {type(voice).__name__}")
     if not 0 < len(voice) <= MAX_VOICE_CHARS:
         raise ConfigError(f"voice must have 1..{MAX_VOICE_CHARS} characters, got {len(voice)}")
-    if set(voice) & set("/\\\0") or voice.startswith("."):
+    if not voice.isprintable():
+        raise ConfigError("voice must be a name, got characters that no name has")
+    if set(voice) & set("/\\") or voice.startswith("."):
         raise ConfigError("voice must be a name from the engine's list, got what looks like a path")
 
 
