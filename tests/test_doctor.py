@@ -246,6 +246,12 @@ def test_a_server_that_is_not_there_is_told_and_its_address_judged() -> None:
     assert browsers.state == "ok" and "localhost" in browsers.text
 
 
+def test_an_address_that_is_none_is_told_as_that() -> None:
+    settings = LiveKitSettings(url="ws://[", api_key="key", api_secret="s" * 32)
+    (finding,) = asyncio.run(check_livekit(settings))
+    assert finding.state == "failure" and finding.text.startswith("LIVEKIT_URL is no address")
+
+
 @pytest.mark.room
 def test_a_real_server_takes_good_keys_and_tells_its_version(livekit: LiveKitCredentials) -> None:
     good = LiveKitSettings(url=livekit.url, api_key=livekit.api_key, api_secret=livekit.api_secret)

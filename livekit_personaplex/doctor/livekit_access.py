@@ -31,6 +31,11 @@ async def check_livekit(settings: LiveKitSettings) -> list[Finding]:
     except ImportError:
         advice = "pip install livekit-agents"
         return [Finding("livekit", "skipped", "livekit-agents is not installed here", advice)]
+    try:
+        urlsplit(settings.url)
+    except ValueError as error:
+        advice = "set it to what the server says, like wss://HOST or ws://localhost:7880"
+        return [Finding("livekit", "failure", f"LIVEKIT_URL is no address ({error})", advice)]
     access = await _check_access(settings)
     findings = [access, judge_address(settings.url)]
     if access.state == "ok":
