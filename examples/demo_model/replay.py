@@ -23,12 +23,16 @@ class Replay:
 
     def __call__(self, inputs: tuple[Tensor, ...]) -> None:
         """Run the step on these inputs; the first call runs it a few times more to warm up."""
-        if not self._record:
+        if self._record and self._graph is None:
+            self._inputs = tuple(tensor.clone() for tensor in inputs)
+            try:
+                self._graph = self._recorded()
+            except RuntimeError as error:  # nothing ran while it was recorded
+                print(f"the step runs kernel by kernel, it could not be recorded: {error}")
+                self._record = False
+        if self._graph is None:
             self._step(inputs)
             return
-        if self._graph is None:
-            self._inputs = tuple(tensor.clone() for tensor in inputs)
-            self._graph = self._recorded()
         for held, tensor in zip(self._inputs, inputs, strict=True):
             held.copy_(tensor)
         self._graph.replay()
