@@ -281,3 +281,18 @@ def test_agent_rows_of_prompts_hold_the_voice() -> None:
     voice = codes.codes[:, start : start + 4]
     assert torch.equal(batch.columns[0, AGENT][0, 1:4], voice[0, 1:])
     assert torch.equal(batch.columns[0, AGENT][1:, 2:5], voice[1:, 1:])
+
+
+def test_half_precision_changes_the_loss_little() -> None:
+    batch = make_batch(3)
+    torch.manual_seed(0)
+    net = TrainingLm(SIZES)
+    losses = []
+    for dtype in (torch.float32, torch.bfloat16):
+        loss, metrics = TrainingLoss(quiet_weights(), dtype=dtype, device=CPU)(net, batch)
+        loss.backward()
+        losses.append(metrics)
+        judge(net, batch, dtype=dtype)
+    torch.testing.assert_close(losses[1], losses[0], rtol=0.02, atol=0.02)
+    assert all(weight.grad is not None for weight in net.parameters())
+    assert all(weight.grad.dtype == torch.float32 for weight in net.parameters())

@@ -18,7 +18,7 @@ from livekit_personaplex.engine.sizing import EngineSizes
 from livekit_personaplex.model.personaplex import load_personaplex
 from livekit_personaplex.sampling import Sampling
 
-_PROMPT_ROWS = 64
+_PROMPT_ROWS = 128
 _LINE_GAP_FRAMES = 14
 _LOUD_RMS = 0.01
 _FIRST_WORD = 4

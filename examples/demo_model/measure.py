@@ -30,7 +30,7 @@ from examples.demo_model.lm_setup import open_tokens
 from examples.demo_model.voices import CALLER
 from examples.demo_model.word_error import distance, normal_words
 from livekit_personaplex.audio import FRAME_SAMPLES, float_to_pcm16, pcm16_to_float
-from livekit_personaplex.engine.core import EngineCore
+from livekit_personaplex.engine.core import EngineCore, find_device
 from livekit_personaplex.sampling import Sampling
 
 GOALS = {
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table and save everything."""
     options = _parse(arguments)
     work, checkpoint = options.work, options.checkpoint or options.work / "checkpoint"
-    core = open_core(checkpoint, torch.device(options.device), slots=options.slots)
+    core = open_core(checkpoint, find_device(options.device), slots=options.slots)
     sampling = Sampling(greedy=options.greedy)
     bank, tokens = Bank.open(work / "bank"), open_tokens(work)
     bench = Bench(core, bank, tokens, options.questions, sampling)

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from examples.demo_model.bank import Bank
@@ -27,6 +26,7 @@ from examples.demo_model.free_run import Request, Spoken, hold_calls, open_core
 from examples.demo_model.lm_setup import open_tokens
 from examples.demo_model.measure import caller_track, callers_of
 from livekit_personaplex.audio import SAMPLE_RATE_HZ
+from livekit_personaplex.engine.core import find_device
 from livekit_personaplex.sampling import Sampling
 
 _FFT, _HOP, _BANDS, _FLOOR_DB = 1024, 240, 170, -80.0
@@ -135,7 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     work, checkpoint = options.work, options.checkpoint or options.work / "checkpoint"
     bank, tokens = Bank.open(work / "bank"), open_tokens(work)
-    core = open_core(checkpoint, torch.device(options.device), slots=options.calls)
+    core = open_core(checkpoint, find_device(options.device), slots=options.calls)
     callers = callers_of(bank, "held")
     requests, asked = [], []
     for seed in range(options.calls):
