@@ -1,5 +1,6 @@
 """An STT that knows beforehand what will be said, and when."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,13 @@ class Line:
 
 
 class FakeSTT(stt.STT[str]):
-    """Plays the same lines to every stream; `fail` makes the streams that run raise."""
+    """Plays the same lines to every stream.
+
+    Attributes:
+        failure: What the streams that run raise.
+        closing_s: How long a stream takes to close.
+        closing_failure: What it raises then.
+    """
 
     def __init__(self, lines: Sequence[Line], *, streaming: bool = True) -> None:
         super().__init__(
@@ -38,6 +45,8 @@ class FakeSTT(stt.STT[str]):
         self.rates_hz: set[int] = set()
         self.num_streams = 0
         self.failure: Exception | None = None
+        self.closing_s = 0.0
+        self.closing_failure: Exception | None = None
 
     async def _recognize_impl(
         self,
@@ -76,6 +85,12 @@ class FakeStream(stt.RecognizeStream):
             self._owner.rates_hz.add(frame.sample_rate)
             while lines and lines[0].at_s <= heard_s:
                 self._event_ch.send_nowait(_event(lines.pop(0)))
+
+    async def aclose(self) -> None:
+        await asyncio.sleep(self._owner.closing_s)
+        await super().aclose()
+        if self._owner.closing_failure is not None:
+            raise self._owner.closing_failure
 
 
 def _event(line: Line) -> stt.SpeechEvent:

@@ -140,6 +140,33 @@ def test_an_stt_that_never_works_is_tried_ever_more_rarely(tmp_path: Path) -> No
     run_virtual(scenario())
 
 
+@pytest.mark.parametrize(
+    ("closing_s", "failure"),
+    [(60.0, None), (0.0, RuntimeError("no"))],
+    ids=["hangs", "fails"],
+)
+def test_an_stt_that_does_not_end_keeps_no_slot(
+    tmp_path: Path, closing_s: float, failure: Exception | None
+) -> None:
+    recognizer = FakeSTT([])
+    recognizer.closing_s, recognizer.closing_failure = closing_s, failure
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        async with FakeEngine(tmp_path) as engine:
+            async with room_with(model_of(engine, user_stt=recognizer)) as room:
+                await asyncio.sleep(1.0)
+                assert engine.used == 1
+                end_s = loop.time()
+                await room.session.aclose()
+                assert loop.time() - end_s < 3.0
+                assert engine.used == 0
+            await asyncio.sleep(closing_s + RESTART_PAUSES_S[0] + 1.0)
+        assert recognizer.num_streams == 1 and room.errors == []
+
+    run_virtual(scenario())
+
+
 class Speaker(Microphone):
     """Speaks recordings, each after a second of silence."""
 

@@ -20,6 +20,9 @@ from livekit_personaplex.log import logger
 RESTART_PAUSES_S = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
 """Before a stream that failed is started again; the last one for every further time."""
 
+CLOSE_TIMEOUT_S = 1.0
+"""How long the end of a call waits for the end of a stream."""
+
 STALE_START_S = 10.0
 """Sound of the caller that became no words within this time was no speech."""
 
@@ -49,6 +52,7 @@ class CallerCaptions:
         self._miss = miss
         self._stream: stt.RecognizeStream | None = None
         self._num_failures = 0
+        self._is_closed = False
         self._item_id = ""
         self._turn_started_s: float | None = None
         self._task = asyncio.create_task(self._listen(), name="personaplex captions")
@@ -72,11 +76,18 @@ class CallerCaptions:
             self._turn_started_s = now_s
 
     async def aclose(self) -> None:
-        """Stop listening."""
-        await utils.aio.cancel_and_wait(self._task)
+        """Stop listening; takes `CLOSE_TIMEOUT_S` at most. Idempotent."""
+        self._is_closed = True
+        self._task.cancel()
+        _, late = await asyncio.wait({self._task}, timeout=CLOSE_TIMEOUT_S)
+        if late:  # somebody else's code, which must not keep the call's slot
+            logger.warning(
+                "the STT does not end its stream; the call ends without it",
+                extra={"stt": self._recognizer.label},
+            )
 
     async def _listen(self) -> None:
-        while True:
+        while not self._is_closed:
             try:
                 async with self._recognizer.stream() as stream:
                     self._stream = stream
@@ -88,6 +99,8 @@ class CallerCaptions:
                 error = raised
             finally:
                 self._stream = None
+            if self._is_closed:
+                return  # it failed as it was closed
             self._miss(error)
             pause_s = RESTART_PAUSES_S[min(self._num_failures, len(RESTART_PAUSES_S) - 1)]
             self._num_failures += 1
