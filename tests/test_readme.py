@@ -13,10 +13,16 @@ from livekit_personaplex.cli.main import main
 PROJECT = Path(__file__).resolve().parents[1]
 README = (PROJECT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((PROJECT / "examples").glob("*.py"))
+PAGES = [PROJECT / "README.md", *sorted((PROJECT / "examples").glob("*/*.md"))]
+
+each_page = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: str(page.relative_to(PROJECT).with_suffix(""))
+)
 
 
-def code_blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def code_blocks(language: str, page: Path = PAGES[0]) -> list[str]:
+    text = page.read_text(encoding="utf-8")
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
 def test_the_readme_stays_short() -> None:
@@ -43,14 +49,21 @@ def test_its_make_targets_exist() -> None:
     assert named <= targets
 
 
-def test_its_commands_and_their_options_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "".join(code_blocks("sh")).replace("\\\n", " ").splitlines()
+@each_page
+def test_commands_and_their_options_exist(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "".join(code_blocks("sh", page)).replace("\\\n", " ").splitlines()
     commands = [shlex.split(line)[1:] for line in lines if line.startswith("livekit-personaplex ")]
-    assert commands
+    assert commands or page.parent != PROJECT
     for command in commands:
         module = importlib.import_module(f"livekit_personaplex.cli.{command[0].replace('-', '_')}")
         monkeypatch.setattr(module, "run", lambda arguments: 0)
         assert main(command) == 0, command
+
+
+@each_page
+def test_what_is_linked_exists(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / link).exists(), link
 
 
 def test_its_files_exist() -> None:
