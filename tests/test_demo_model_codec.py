@@ -117,7 +117,9 @@ class FakeBank:
 
 
 AGENTS, CALLERS = Group(3, [0, 1, 2, 3], False), Group(1, [4, 5], True)
-SCHEDULE = Schedule(rate=3e-3, bypass_steps=4, alone_steps=2, ramp_steps=4, start_vectors=200)
+SCHEDULE = Schedule(
+    rate=6e-3, warm_steps=20, bypass_steps=4, alone_steps=2, ramp_steps=4, start_vectors=200
+)
 
 
 def training(seed: int = 0, *, judged: bool = True) -> CodecTraining:
@@ -195,7 +197,7 @@ def test_training_lowers_the_losses_and_uses_the_codebooks() -> None:
     for _ in range(6):
         run.advance(0.0)
     before = apart()
-    for _ in range(60):
+    for _ in range(20):
         assert run.advance(0.0) is Phase.WHOLE
     assert apart() < 0.75 * before
     codes = run.model.mimi.encode(sound.unsqueeze(1))

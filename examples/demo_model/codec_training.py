@@ -18,7 +18,6 @@ from examples.demo_model.replay import Replay
 
 STATE_NAME = "state.pt"
 _BETAS = (0.8, 0.99)
-_WARM_STEPS = 200
 _LAST_RATE = 0.02
 
 
@@ -29,6 +28,7 @@ class Schedule:
     Attributes:
         rate: Highest learning rate.
         judge_rate: Of the discriminators.
+        warm_steps: Steps over which the learning rate grows.
         bypass_steps: Steps without quantising.
         alone_steps: Steps in which the discriminators learn before the codec hears them.
         ramp_steps: Steps over which their share grows.
@@ -38,6 +38,7 @@ class Schedule:
 
     rate: float = 1e-3
     judge_rate: float = 5e-4
+    warm_steps: int = 200
     bypass_steps: int = 400
     alone_steps: int = 300
     ramp_steps: int = 1000
@@ -52,7 +53,7 @@ class Schedule:
 
     def factor(self, step: int, progress: float) -> float:
         """Give the part of the highest learning rate: a warm-up, then half a cosine."""
-        warm = min(1.0, (step + 1) / _WARM_STEPS)
+        warm = min(1.0, (step + 1) / self.warm_steps)
         wave = 0.5 + 0.5 * math.cos(math.pi * min(progress, 1.0))
         return warm * (_LAST_RATE + (1 - _LAST_RATE) * wave)
 
