@@ -115,6 +115,10 @@ def test_a_recording_and_its_saved_form_open_the_same_call(exported: Exported) -
     torch.testing.assert_close(torch.from_numpy(saved.embeddings), embedded)
 
 
+def test_everyone_may_read_the_checkpoint(exported: Exported) -> None:
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in exported.folder.iterdir())
+
+
 def test_weights_of_other_sizes_are_not_exported(exported: Exported, tmp_path: Path) -> None:
     tensors = product_tensors(TrainingLm(exported.sizes))
     del tensors["linears.3.weight"]

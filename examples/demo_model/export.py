@@ -81,6 +81,7 @@ def write_checkpoint(
         stored[name] = tensors[name].to(torch.bfloat16).contiguous()
     (folder / config.model_name).unlink(missing_ok=True)
     save_file(stored, folder / config.model_name)
+    (folder / config.model_name).chmod(0o644)
     content = json.dumps(config_json(sizes), indent=1) + "\n"
     (folder / "config.json").write_text(content, encoding="utf-8")
     shutil.copyfile(codec, folder / config.mimi_name)
