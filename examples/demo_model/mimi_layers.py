@@ -50,7 +50,9 @@ class CausalConv(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """``[B, T, I]`` to ``[B, T, O]``."""
         kernel = self.weight.shape[2]
-        windows = x if kernel == 1 else _Windows.apply(x, kernel)
+        if kernel == 1:
+            return F.linear(x, self.weight.squeeze(2), self.bias)
+        windows = _Windows.apply(x, kernel)
         return F.linear(windows, self.weight.transpose(1, 2).flatten(1), self.bias)
 
 
