@@ -103,11 +103,16 @@ class Refill:
     """Keeps the pool full."""
 
     def __init__(
-        self, shop: Workshop, source: PlanSource, pool: CallPool, generator: torch.Generator
+        self,
+        shop: Workshop,
+        source: PlanSource,
+        pool: CallPool,
+        generator: torch.Generator,
+        scramble: np.random.Generator | None = None,
     ) -> None:
-        """Hold what is needed."""
+        """Hold what is needed; ``scramble`` as in `Assembler.assemble`."""
         self._shop, self._source, self._pool, self._generator = shop, source, pool, generator
-        self._scramble = np.random.default_rng(generator.initial_seed())
+        self._scramble = scramble
         self.waited_s = 0.0
 
     def run(self, share: float, *, at_least: int) -> None:
@@ -155,7 +160,8 @@ def train(options: argparse.Namespace) -> None:
         judged = judged_calls(shop, frames=frames, count=options.judged, device=device)
         pool = CallPool(options.pool, options.columns, device, uses=options.uses)
         generator = torch.Generator(device).manual_seed(commands)
-        refill = Refill(shop, source, pool, generator)
+        scramble = np.random.default_rng([*seed, 2]) if options.scramble else None
+        refill = Refill(shop, source, pool, generator, scramble)
         refill.run(silent_share(0.0), at_least=options.batch)
         _loop(options, trainer, refill, pool, judged, progress, has_moments, dtype)
 
@@ -220,6 +226,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--judged", type=int, default=_JUDGED_CALLS, help="calls to judge by")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--scramble", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args(arguments)
 

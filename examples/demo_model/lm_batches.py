@@ -32,6 +32,7 @@ Encode = Callable[[torch.Tensor], torch.Tensor]
 Line = Callable[[torch.Tensor, torch.Generator, torch.Tensor | None], torch.Tensor]
 """A caller's line: track ``[B, N]``, generator and the agent's track to the track that arrives."""
 TAIL_FRAMES = 4
+_SCRAMBLED_EVERY = 4
 _SILENCE = 0
 """Code column that holds the silence."""
 
@@ -165,7 +166,7 @@ class Assembler:
             generator: Of the device, for the lines.
             silent_share: Calls in which the caller's words stand in the text row instead of being
                 heard: the persona must be read all the same, and reading is learnt early so.
-            scramble: Draws what facts become in every other silent call.
+            scramble: Draws what facts become in every fourth silent call; None: in no call.
         """
         personas = [self.tokenize(tag_persona(plan.persona)) for plan in plans]
         kept = [
@@ -182,7 +183,8 @@ class Assembler:
                 spoken.append(index)
             else:
                 self._write(rows, index, plan, persona)
-                self._silence(rows, index, plan, scramble if index % 2 else None)
+                is_scrambled = index % _SCRAMBLED_EVERY == _SCRAMBLED_EVERY - 1
+                self._silence(rows, index, plan, scramble if is_scrambled else None)
         return self._columns(rows, [plan for plan, _ in kept], spoken, generator)
 
     def _write(self, rows: "_Rows", index: int, plan: PlanLike, persona: list[int]) -> None:
