@@ -226,7 +226,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--judged", type=int, default=_JUDGED_CALLS, help="calls to judge by")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scramble", action=argparse.BooleanOptionalAction, default=True)
+    parser.add_argument("--scramble", action="store_true", help="facts of some silent calls")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=True)
     return parser.parse_args(arguments)
 
