@@ -9,7 +9,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from examples.demo_model.exam import Asked
+from examples.demo_model.measuring.exam import Asked
 from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES, SAMPLE_RATE_HZ
 from tests.conformance import DATA
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from examples.demo_model.lm_batches import AgentCodes, Assembler, Utterances, encode_agents
+from examples.demo_model.lm.batches import AgentCodes, Assembler, Utterances, encode_agents
 from livekit_personaplex.audio import FRAME_SAMPLES
 
 LIVE_FRAMES = 24

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 import livekit_personaplex
-from examples.demo_model import exam
-from examples.demo_model.exam import Answers, Score
-from examples.demo_model.free_run import Request, Spoken, hold_calls, open_core
+from examples.demo_model.measuring import exam
+from examples.demo_model.measuring.exam import Answers, Score
+from examples.demo_model.measuring.free_run import Request, Spoken, hold_calls, open_core
 from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES
 from livekit_personaplex.engine.core import EngineCore
 from livekit_personaplex.sampling import Sampling

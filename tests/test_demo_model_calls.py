@@ -7,16 +7,16 @@ import pytest
 import torch
 from sentencepiece import SentencePieceProcessor
 
-from examples.demo_model.bank import Bank
-from examples.demo_model.bank_making import ShardWriter
-from examples.demo_model.call_rows import UNKNOWN, CallPlan, parse
-from examples.demo_model.calls import plan_call, plan_exam
-from examples.demo_model.domain import agent_keys, sentence, small_pools, text_of
-from examples.demo_model.pools import HELD_WORDS
-from examples.demo_model.sayings import sayings
+from examples.demo_model.bank.bank import Bank
+from examples.demo_model.bank.making import ShardWriter
+from examples.demo_model.bank.sayings import sayings
+from examples.demo_model.speech.utterance import FRAME, LABEL, Utterance, Word
+from examples.demo_model.speech.voices import AGENT, AGENTS, CALLER, Speaker
+from examples.demo_model.talk.call_rows import UNKNOWN, CallPlan, parse
+from examples.demo_model.talk.calls import plan_call, plan_exam
+from examples.demo_model.talk.domain import agent_keys, sentence, small_pools, text_of
+from examples.demo_model.talk.pools import HELD_WORDS
 from examples.demo_model.tokens import FILE, train
-from examples.demo_model.utterance import FRAME, LABEL, Utterance, Word
-from examples.demo_model.voices import AGENT, AGENTS, CALLER, Speaker
 from livekit_personaplex.model.prompt import tag_persona
 
 FRAMES = 300

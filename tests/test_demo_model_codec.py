@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from examples.demo_model.codec_batches import CropSource, Group, Line
-from examples.demo_model.codec_step import CodecStep, Phase, Shares, StepOptions
-from examples.demo_model.codec_training import CodecTraining, Schedule
-from examples.demo_model.discriminators import Discriminators
-from examples.demo_model.mel import SpectralDistance
-from examples.demo_model.mimi import FILE_NAME, Mimi
-from examples.demo_model.pitch import pitch_hz
+from examples.demo_model.codec.batches import CropSource, Group, Line
+from examples.demo_model.codec.discriminators import Discriminators
+from examples.demo_model.codec.mel import SpectralDistance
+from examples.demo_model.codec.mimi import FILE_NAME, Mimi
+from examples.demo_model.codec.pitch import pitch_hz
+from examples.demo_model.codec.step import CodecStep, Phase, Shares, StepOptions
+from examples.demo_model.codec.training import CodecTraining, Schedule
+from examples.demo_model.measuring.word_error import distance, normal_words
 from examples.demo_model.renumber import check, renumber
 from examples.demo_model.sizes import SIZES, Sizes, product_config
-from examples.demo_model.utterance import FRAME
-from examples.demo_model.word_error import distance, normal_words
+from examples.demo_model.speech.utterance import FRAME
 from livekit_personaplex.model.mimi import Mimi as StreamingMimi
 from livekit_personaplex.model.mimi_weights import load_mimi
 from livekit_personaplex.model.prompt import SILENCE_CODES

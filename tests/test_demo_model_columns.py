@@ -7,9 +7,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from examples.demo_model.columns import AGENT, USER, delay_frames, prompt_frames, silent_frames
-from examples.demo_model.lm_layers import TrainingLm
-from examples.demo_model.lm_names import load_product_tensors, product_tensors
+from examples.demo_model.lm.columns import AGENT, USER, delay_frames, prompt_frames, silent_frames
+from examples.demo_model.lm.layers import TrainingLm
+from examples.demo_model.lm.names import load_product_tensors, product_tensors
 from examples.demo_model.sizes import (
     SIZES,
     DepformerSizes,

@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
-from examples.demo_model import pools
-from examples.demo_model.domain import Pools, agent_keys, full_pools, sentence, small_pools, text_of
-from examples.demo_model.persona import CHAT, SERVICE, TOPICS, draw_persona, greeting, reply_to
-from examples.demo_model.phrases import PHRASINGS, phrasings
+from examples.demo_model.talk import pools
+from examples.demo_model.talk.domain import (
+    Pools,
+    agent_keys,
+    full_pools,
+    sentence,
+    small_pools,
+    text_of,
+)
+from examples.demo_model.talk.persona import CHAT, SERVICE, TOPICS, draw_persona, greeting, reply_to
+from examples.demo_model.talk.phrases import PHRASINGS, phrasings
 
 ASKED = {
     SERVICE: [

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from examples.demo_model.columns import delay_frames, prompt_frames
+from examples.demo_model.codec.mimi import FILE_NAME, Mimi
 from examples.demo_model.export import SpokenVoice, write_checkpoint
-from examples.demo_model.free_run import Request, hold_calls, open_core
-from examples.demo_model.lm_layers import TrainingLm
-from examples.demo_model.lm_names import load_product_tensors, product_tensors
-from examples.demo_model.mimi import FILE_NAME, Mimi
+from examples.demo_model.lm.columns import delay_frames, prompt_frames
+from examples.demo_model.lm.layers import TrainingLm
+from examples.demo_model.lm.names import load_product_tensors, product_tensors
+from examples.demo_model.measuring.free_run import Request, hold_calls, open_core
 from examples.demo_model.sizes import SIZES, Sizes, TemporalSizes
 from livekit_personaplex.audio import pcm16_to_float, split_frames
 from livekit_personaplex.engine.core import EngineCore

@@ -2,7 +2,7 @@
 
 import torch
 
-from examples.demo_model.line import _Draw, _fft_size, _filter, _mu_law, _noise, _room, degrade
+from examples.demo_model.talk.line import _Draw, _fft_size, _filter, _mu_law, _noise, _room, degrade
 
 N = 24000
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from examples.demo_model.columns import AGENT, USER
-from examples.demo_model.lm_batches import TAIL_FRAMES
-from examples.demo_model.lm_layers import TrainingLm
-from examples.demo_model.lm_losses import (
+from examples.demo_model.lm.batches import TAIL_FRAMES
+from examples.demo_model.lm.columns import AGENT, USER
+from examples.demo_model.lm.layers import TrainingLm
+from examples.demo_model.lm.losses import (
     FACT,
     LIVE,
     MUTE,
@@ -22,10 +22,10 @@ from examples.demo_model.lm_losses import (
     TrainingLoss,
     judge,
 )
-from examples.demo_model.lm_plans import PLANS_A_PARCEL, PlanSource
-from examples.demo_model.lm_pool import CallPool
-from examples.demo_model.lm_training import Progress, Schedule, Trainer, restore, save
-from examples.demo_model.scramble import Scrambler
+from examples.demo_model.lm.plans import PLANS_A_PARCEL, PlanSource
+from examples.demo_model.lm.pool import CallPool
+from examples.demo_model.lm.scramble import Scrambler
+from examples.demo_model.lm.training import Progress, Schedule, Trainer, restore, save
 from examples.demo_model.sizes import DepformerSizes, Sizes, TemporalSizes
 from livekit_personaplex.model.prompt import SILENCE_CODES
 from tests.demo_model_fakes import (

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from examples.demo_model import lm
-from examples.demo_model.lm_layers import TrainingLm
-from examples.demo_model.lm_losses import Batch
-from examples.demo_model.lm_pool import CallPool
+from examples.demo_model.lm import stage as lm
+from examples.demo_model.lm.layers import TrainingLm
+from examples.demo_model.lm.losses import Batch
+from examples.demo_model.lm.pool import CallPool
 from tests.demo_model_fakes import LENGTH, fake_assembler, plan_fake_call
 from tests.test_demo_model_lm import SIZES, make_batch
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from examples.demo_model import exam
-from examples.demo_model.card import TEMPLATE, figures
-from examples.demo_model.exam import Answers, Asked, Score
-from examples.demo_model.free_run import Line, Spoken
 from examples.demo_model.measure import GOALS
+from examples.demo_model.measuring import exam
+from examples.demo_model.measuring.card import TEMPLATE, figures
+from examples.demo_model.measuring.exam import Answers, Asked, Score
+from examples.demo_model.measuring.free_run import Line, Spoken
 from examples.demo_model.report import page, png, spectrogram
 from livekit_personaplex.audio import FRAME_S, FRAME_SAMPLES
 from tests.behaviour_calls import calls, median_pitch_hz

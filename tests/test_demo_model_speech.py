@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from examples.demo_model.domain import sentence
-from examples.demo_model.utterance import LABEL, Utterance, Word, join, level, speech_bounds, trim
-from examples.demo_model.voices import AGENTS, Engines, caller, flite_callers
+from examples.demo_model.speech.utterance import (
+    LABEL,
+    Utterance,
+    Word,
+    join,
+    level,
+    speech_bounds,
+    trim,
+)
+from examples.demo_model.speech.voices import AGENTS, Engines, caller, flite_callers
+from examples.demo_model.talk.domain import sentence
 
 
 def burst(seconds: float, words: list[Word] | None) -> Utterance:

@@ -14,11 +14,11 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from examples.demo_model.bank import Bank
-from examples.demo_model.call_rows import CallPlan
-from examples.demo_model.calls import plan_exam
-from examples.demo_model.lm_setup import open_tokens
+from examples.demo_model.bank.bank import Bank
+from examples.demo_model.lm.workshop import open_tokens
 from examples.demo_model.measure import asked_in, callers_of, murmur_of
+from examples.demo_model.talk.call_rows import CallPlan
+from examples.demo_model.talk.calls import plan_exam
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 _CALLS = {"trained": 6, "held": 4}

@@ -20,14 +20,14 @@ import torch
 from numpy.typing import NDArray
 from safetensors.torch import save_file
 
-from examples.demo_model.bank import Bank
-from examples.demo_model.columns import delay_frames, prompt_frames
-from examples.demo_model.lm_setup import PROMPT_KEY, open_codec, open_tokens, voice_prompt
-from examples.demo_model.lm_training import load_weights
-from examples.demo_model.mimi import FILE_NAME
+from examples.demo_model.bank.bank import Bank
+from examples.demo_model.codec.mimi import FILE_NAME
+from examples.demo_model.lm.columns import delay_frames, prompt_frames
+from examples.demo_model.lm.training import load_weights
+from examples.demo_model.lm.workshop import PROMPT_KEY, open_codec, open_tokens, voice_prompt
 from examples.demo_model.sizes import DELAYS, NUM_STEPS, SIZES, Sizes, config_json, product_config
+from examples.demo_model.speech.voices import AGENT
 from examples.demo_model.tokens import FILE as TOKENS_FILE
-from examples.demo_model.voices import AGENT
 from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.model.lm_state import RING_COLUMNS
 from livekit_personaplex.model.lm_weights import lm_tensor_shapes

@@ -17,18 +17,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from examples.demo_model import exam
-from examples.demo_model.bank import Bank
-from examples.demo_model.call_rows import CallPlan
-from examples.demo_model.calls import plan_exam
-from examples.demo_model.card import NUMBERS, write_card
-from examples.demo_model.domain import spoken_form
-from examples.demo_model.exam import Answers, Asked, Score
-from examples.demo_model.free_run import Request, Spoken, hold_calls, open_core
-from examples.demo_model.line import degrade
-from examples.demo_model.lm_setup import open_tokens
-from examples.demo_model.voices import CALLER
-from examples.demo_model.word_error import distance, normal_words
+from examples.demo_model.bank.bank import Bank
+from examples.demo_model.lm.workshop import open_tokens
+from examples.demo_model.measuring import exam
+from examples.demo_model.measuring.card import NUMBERS, write_card
+from examples.demo_model.measuring.exam import Answers, Asked, Score
+from examples.demo_model.measuring.free_run import Request, Spoken, hold_calls, open_core
+from examples.demo_model.measuring.word_error import distance, normal_words
+from examples.demo_model.speech.voices import CALLER
+from examples.demo_model.talk.call_rows import CallPlan
+from examples.demo_model.talk.calls import plan_exam
+from examples.demo_model.talk.domain import spoken_form
+from examples.demo_model.talk.line import degrade
 from livekit_personaplex.audio import FRAME_SAMPLES, float_to_pcm16, pcm16_to_float
 from livekit_personaplex.engine.core import EngineCore, find_device
 from livekit_personaplex.sampling import Sampling
@@ -180,7 +180,7 @@ def murmur_of(bank: Bank, speaker: int) -> int:
 def word_error(calls: Sequence[tuple[CallPlan, Spoken]], limit: int) -> float | None:
     """Give a recogniser's word error on the agent's lines; None where there is no recogniser."""
     try:
-        from examples.demo_model.recognizer import Recognizer
+        from examples.demo_model.measuring.recognizer import Recognizer
     except ImportError as error:
         print(f"no word error: {error}")
         return None

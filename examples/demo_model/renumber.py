@@ -12,9 +12,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from examples.demo_model.mimi import FILE_NAME, Mimi
+from examples.demo_model.codec.mimi import FILE_NAME, Mimi
 from examples.demo_model.sizes import SIZES
-from examples.demo_model.utterance import FRAME, SAMPLE_RATE
+from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
 from livekit_personaplex.model.prompt import SILENCE_CODES, SINE_CODES
 
 _FRAMES = 120

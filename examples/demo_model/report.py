@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.demo_model.bank import Bank
-from examples.demo_model.calls import plan_exam
-from examples.demo_model.card import NUMBERS
-from examples.demo_model.free_run import Request, Spoken, hold_calls, open_core
-from examples.demo_model.lm_setup import open_tokens
+from examples.demo_model.bank.bank import Bank
+from examples.demo_model.lm.workshop import open_tokens
 from examples.demo_model.measure import caller_track, callers_of
+from examples.demo_model.measuring.card import NUMBERS
+from examples.demo_model.measuring.free_run import Request, Spoken, hold_calls, open_core
+from examples.demo_model.talk.calls import plan_exam
 from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.engine.core import find_device
 from livekit_personaplex.sampling import Sampling

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import sentencepiece
 
-from examples.demo_model.domain import full_pools, text_of
-from examples.demo_model.persona import CHAT, SERVICE, draw_persona, greeting, reply_to
-from examples.demo_model.phrases import PHRASINGS
-from examples.demo_model.sayings import sayings
+from examples.demo_model.bank.sayings import sayings
+from examples.demo_model.talk.domain import full_pools, text_of
+from examples.demo_model.talk.persona import CHAT, SERVICE, draw_persona, greeting, reply_to
+from examples.demo_model.talk.phrases import PHRASINGS
 
 FILE = "tokenizer_spm_32k_3.model"
 """Its name in a checkpoint."""

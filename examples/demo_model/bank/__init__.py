@@ -1,0 +1,1 @@
+"""Everything that agents and callers say, spoken once."""

@@ -1,0 +1,1 @@
+"""The small Mimi: layers, losses and training."""

@@ -1,0 +1,1 @@
+"""The small language model: columns, layers, losses and training."""

@@ -1,0 +1,1 @@
+"""Text to speech: engines, voices, and when every word and phoneme sounds."""
