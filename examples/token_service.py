@@ -88,7 +88,10 @@ async def answer(request: web.Request) -> web.Response:
 @web.middleware
 async def allow_own_pages(request: web.Request, handler) -> web.StreamResponse:
     """Let browsers that show your pages read the answers, and no others."""
-    response = web.Response() if request.method == "OPTIONS" else await handler(request)
+    try:
+        response = web.Response() if request.method == "OPTIONS" else await handler(request)
+    except web.HTTPException as refusal:
+        response = web.Response(status=refusal.status, text=refusal.text)
     origin = request.headers.get("Origin")
     if origin in os.environ.get("ORIGINS", "").split():
         response.headers["Access-Control-Allow-Origin"] = origin

@@ -79,6 +79,9 @@ def test_strangers_get_no_token_and_other_sites_no_answer() -> None:
                 "/token", headers={**LOGGED_IN, "Origin": "https://example.com"}
             )
             assert ours.headers["Access-Control-Allow-Origin"] == "https://example.com"
+            refusal = await client.post("/token", headers={"Origin": "https://example.com"})
+            assert refusal.status == 401
+            assert refusal.headers["Access-Control-Allow-Origin"] == "https://example.com"
             foreign = await client.post("/token", headers={**LOGGED_IN, "Origin": "https://e.com"})
             assert "Access-Control-Allow-Origin" not in foreign.headers
 
