@@ -178,13 +178,11 @@ def _tune(arguments: argparse.Namespace) -> Iterable[Mapping[str, object]]:
 
 
 def _load_model(arguments: argparse.Namespace) -> "PersonaPlex":
-    import torch
 
     from livekit_personaplex.engine.core import load_model
 
     dtype = "bfloat16" if arguments.device == "cuda" else "float32"
     settings = EngineSettings(model=arguments.model, device=arguments.device, dtype=dtype)
-    torch.set_grad_enabled(False)
     return load_model(settings)
 
 
