@@ -73,7 +73,7 @@ class CallDesk:
     async def call_again(self, room: str) -> bool:
         """Call the agent into a room once more, if none is there.
 
-        LiveKit offers a call to workers once, and hears of a freed slot up to 2.5 s late. Taking
+        LiveKit offers a call to workers once, and hears of a freed slot a moment late. Taking
         the earlier call back ends its job, should one be on its way: there are never two agents.
 
         Returns:

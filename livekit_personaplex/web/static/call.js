@@ -12,7 +12,7 @@ import { TOPIC } from "./transcript.js";
 
 const STATE_ATTRIBUTE = "lk.agent.state";
 const RETRY_MS = 500;
-const CALL_AGAIN_MS = 3000; // a worker tells LiveKit of a freed slot up to 2.5 s late
+const CALL_AGAIN_MS = 3000; // an agent on its way arrives in less; calling again would end its job
 
 setLogLevel("warn");
 
