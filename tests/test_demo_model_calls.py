@@ -10,13 +10,14 @@ from sentencepiece import SentencePieceProcessor
 from examples.demo_model.bank.bank import Bank
 from examples.demo_model.bank.making import ShardWriter
 from examples.demo_model.bank.sayings import sayings
-from examples.demo_model.speech.utterance import FRAME, LABEL, Utterance, Word
+from examples.demo_model.speech.utterance import LABEL, Utterance, Word
 from examples.demo_model.speech.voices import AGENT, AGENTS, CALLER, Speaker
 from examples.demo_model.talk.call_rows import UNKNOWN, CallPlan, parse
 from examples.demo_model.talk.calls import plan_call, plan_exam
 from examples.demo_model.talk.domain import agent_keys, sentence, small_pools, text_of
 from examples.demo_model.talk.pools import HELD_WORDS
 from examples.demo_model.tokens import FILE, train
+from livekit_personaplex.audio import FRAME_SAMPLES
 from livekit_personaplex.model.prompt import tag_persona
 
 FRAMES = 300
@@ -65,9 +66,9 @@ def test_a_bank_gives_back_what_was_written(bank: Bank) -> None:
     agent = bank.speakers_of(AGENT)[0]
     i = bank.find(agent, "price#0/coffee/" + text_of_price(bank))
     said = beeps([token.written for token in sentence(bank.keys[i])])
-    assert bank.audio_of(i).shape == (bank.frames[i] * FRAME,)
+    assert bank.audio_of(i).shape == (bank.frames[i] * FRAME_SAMPLES,)
     assert np.array_equal(bank.audio_of(i)[: len(said.audio)], np.round(said.audio * 32767))
-    assert bank.labels_of(i).shape == (bank.frames[i] * FRAME // LABEL,)
+    assert bank.labels_of(i).shape == (bank.frames[i] * FRAME_SAMPLES // LABEL,)
     assert [w.written for w in bank.words[i]] == [t.written for t in sentence(bank.keys[i])]
     audio = torch.empty(bank.num_samples, dtype=torch.int16)
     bank.copy_to(audio)
@@ -128,7 +129,9 @@ def test_murmurs_do_not_stop_the_agent(bank: Bank, tokens: SentencePieceProcesso
     for plan in plans(bank, tokens):
         for utterance, sample in plan.caller:
             if parse(bank.keys[utterance])[0] == "bc":
-                speaking = [p for p in plan.agent if p.frame <= sample / FRAME < p.end_frame + 3]
+                speaking = [
+                    p for p in plan.agent if p.frame <= sample / FRAME_SAMPLES < p.end_frame + 3
+                ]
                 assert speaking
                 murmurs += 1
     assert murmurs > 10
@@ -176,7 +179,7 @@ def test_heard_words_come_after_they_are_spoken(bank: Bank, tokens: SentencePiec
         utterance, sample = plan.caller[0] if plan.caller else (None, 0)
         if utterance is not None:
             word = bank.words[utterance][0]
-            frame = int(sample / FRAME + word.off_s * 12.5) + 2
+            frame = int(sample / FRAME_SAMPLES + word.off_s * 12.5) + 2
             assert plan.heard[frame] == tokens.encode(word.written)[0]
             assert (plan.heard[:frame] == PAD).all()
 

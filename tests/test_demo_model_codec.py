@@ -18,7 +18,7 @@ from examples.demo_model.codec.training import CodecTraining, Schedule
 from examples.demo_model.measuring.word_error import distance, normal_words
 from examples.demo_model.renumber import check, renumber
 from examples.demo_model.sizes import SIZES, Sizes, product_config
-from examples.demo_model.speech.utterance import FRAME
+from livekit_personaplex.audio import FRAME_SAMPLES
 from livekit_personaplex.model.mimi import Mimi as StreamingMimi
 from livekit_personaplex.model.mimi_weights import load_mimi
 from livekit_personaplex.model.prompt import SILENCE_CODES
@@ -100,10 +100,10 @@ class FakeBank:
     def __init__(self) -> None:
         lengths = [6, 9, 7, 8, 5, 10]
         self.frames = np.array(lengths, dtype=np.int32)
-        self.start = np.cumsum([0, *lengths[:-1]]) * FRAME
+        self.start = np.cumsum([0, *lengths[:-1]]) * FRAME_SAMPLES
         parts, labels = [], []
         for index, frames in enumerate(lengths):
-            time = torch.arange(frames * FRAME) / 24_000
+            time = torch.arange(frames * FRAME_SAMPLES) / 24_000
             tone = sum(
                 torch.sin(2 * torch.pi * h * (100 + 25 * index) * time) / h for h in (1, 2, 3)
             )
@@ -141,7 +141,7 @@ def test_crops_hold_utterances_pauses_and_cuts_on_the_frame_grid() -> None:
     source = FakeBank().source()
     groups = source.groups(Group(400, [0, 1, 2, 3], False))
     crops = source.draw(groups)
-    heard = crops.audio.unflatten(1, (-1, FRAME)).abs().amax(2) > 0.01
+    heard = crops.audio.unflatten(1, (-1, FRAME_SAMPLES)).abs().amax(2) > 0.01
     spoken = (crops.labels > 0).unflatten(1, (-1, 4)).all(2)
     assert torch.equal(heard, spoken), "labels or audio do not lie on the frame grid"
     assert 0 < (~heard.any(1)).sum() < 60, "there should be a few crops of silence"
@@ -161,7 +161,7 @@ def test_a_callers_crops_go_through_the_line_and_an_agents_do_not() -> None:
 
     source = FakeBank().source(line=line)
     crops = source.draw(source.groups(AGENTS, CALLERS))
-    assert heard == [((1, 5 * FRAME), True)]
+    assert heard == [((1, 5 * FRAME_SAMPLES), True)]
     assert (crops.audio[3:] == 0.5).all() and not (crops.audio[:3] == 0.5).any()
 
 
@@ -211,7 +211,7 @@ def test_discriminators_learn_to_tell_copies_from_speech() -> None:
     groups = source.groups(Group(8, [0, 1, 2, 3], False))
     told = 0.0
     for _ in range(40):
-        real = source.draw(groups).audio[:, : 2 * FRAME]
+        real = source.draw(groups).audio[:, : 2 * FRAME_SAMPLES]
         verdict = judges(real, real + 0.05 * torch.randn_like(real))
         optimizer.zero_grad()
         verdict.discriminator.backward()
@@ -268,7 +268,7 @@ def test_renumbered_silence_has_the_products_codes_and_sounds_the_same(tmp_path:
     assert (after - before).std() < 0.1 * before.std()
     product = stored(mimi, tmp_path)
     with torch.inference_mode():
-        codes = stream_codes(product, torch.zeros(1, 50 * FRAME))
+        codes = stream_codes(product, torch.zeros(1, 50 * FRAME_SAMPLES))
     assert codes[0, :, -1].tolist() == list(SILENCE_CODES)
 
 

@@ -29,7 +29,7 @@ from examples.demo_model.talk.call_rows import CallPlan
 from examples.demo_model.talk.calls import plan_exam
 from examples.demo_model.talk.domain import spoken_form
 from examples.demo_model.talk.line import degrade
-from livekit_personaplex.audio import FRAME_SAMPLES, float_to_pcm16, pcm16_to_float
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ, float_to_pcm16, pcm16_to_float
 from livekit_personaplex.engine.core import EngineCore, find_device
 from livekit_personaplex.sampling import Sampling
 
@@ -191,7 +191,9 @@ def word_error(calls: Sequence[tuple[CallPlan, Spoken]], limit: int) -> float | 
                 return errors / max(1, count)
             limit -= 1
             first, last = line.start_s - 0.1, line.end_s + 0.8
-            samples = pcm16_to_float(said.pcm)[max(0, int(first * 24000)) : int(last * 24000)]
+            samples = pcm16_to_float(said.pcm)[
+                max(0, int(first * SAMPLE_RATE_HZ)) : int(last * SAMPLE_RATE_HZ)
+            ]
             words = " ".join(w for word in line.text.split() for w in spoken_form(word))
             expected = normal_words(words)
             errors += distance(expected, recognizer.words(samples))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from examples.demo_model.codec.mimi import FILE_NAME, Mimi
 from examples.demo_model.sizes import SIZES
-from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from livekit_personaplex.model.prompt import SILENCE_CODES, SINE_CODES
 
 _FRAMES = 120
@@ -82,12 +82,12 @@ def usual_codes(mimi: Mimi, sound: Tensor) -> tuple[list[int], list[float]]:
 
 def silence() -> Tensor:
     """Digital silence, ``[samples]``."""
-    return torch.zeros(_FRAMES * FRAME)
+    return torch.zeros(_FRAMES * FRAME_SAMPLES)
 
 
 def sine() -> Tensor:
     """A tone of 440 Hz at half of full scale, ``[samples]``."""
-    time = torch.arange(_FRAMES * FRAME) / SAMPLE_RATE
+    time = torch.arange(_FRAMES * FRAME_SAMPLES) / SAMPLE_RATE_HZ
     return 0.5 * torch.sin(2 * torch.pi * 440 * time)
 
 

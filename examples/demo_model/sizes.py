@@ -7,6 +7,7 @@ narrow and deep.
 import math
 from dataclasses import dataclass, field
 
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 from livekit_personaplex.model.config import PersonaPlexConfig
 from livekit_personaplex.model.lm_weights import lm_tensor_shapes
 from livekit_personaplex.model.mimi_names import mimi_tensor_shapes
@@ -122,7 +123,7 @@ def config_json(sizes: Sizes) -> dict[str, object]:
             "vq_dim": mimi.vq_dim,
             "n_q": mimi.num_codebooks,
             "bins": CARD,
-            "sample_rate": 24000,
+            "sample_rate": SAMPLE_RATE_HZ,
             "frame_rate": 12.5,
         },
     }

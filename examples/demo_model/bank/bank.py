@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from examples.demo_model.speech.utterance import FRAME, LABEL, Word
+from examples.demo_model.speech.utterance import LABEL, Word
 from examples.demo_model.speech.voices import Speaker
+from livekit_personaplex.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,7 +120,7 @@ class Bank:
             local = [speakers[settings["name"]] for settings in shard["speakers"]]
             rows += shard["utterances"]
             owners += [local[row["speaker"]] for row in shard["utterances"]]
-            sizes.append(FRAME * sum(row["frames"] for row in shard["utterances"]))
+            sizes.append(FRAME_SAMPLES * sum(row["frames"] for row in shard["utterances"]))
         frames = np.array([row["frames"] for row in rows], dtype=np.int32)
         unique: dict[str, str] = {}
         keys = [unique.setdefault(row["key"], row["key"]) for row in rows]
@@ -129,7 +130,7 @@ class Bank:
         return cls(
             shards=[path.with_suffix("") for path in lists],
             sizes=np.array(sizes, dtype=np.int64),
-            start=np.cumsum([0, *frames[:-1].astype(np.int64)]) * FRAME,
+            start=np.cumsum([0, *frames[:-1].astype(np.int64)]) * FRAME_SAMPLES,
             frames=frames,
             speaker=np.array(owners, dtype=np.int32),
             speech_s=np.array([row["speech"] for row in rows], dtype=np.float32),
@@ -162,12 +163,12 @@ class Bank:
 
     def audio_of(self, utterance: int) -> NDArray[np.int16]:
         """Read one utterance from disk, ``[frames * 1920]``."""
-        start, count = int(self.start[utterance]), int(self.frames[utterance]) * FRAME
+        start, count = int(self.start[utterance]), int(self.frames[utterance]) * FRAME_SAMPLES
         return self._read(AUDIO_SUFFIX, start, count, 1)
 
     def labels_of(self, utterance: int) -> NDArray[np.int16]:
         """Read the phonemes of one utterance from disk, ``[frames * 4]``, one per 20 ms."""
-        start, count = int(self.start[utterance]), int(self.frames[utterance]) * FRAME
+        start, count = int(self.start[utterance]), int(self.frames[utterance]) * FRAME_SAMPLES
         return self._read(LABEL_SUFFIX, start, count, LABEL)
 
     def _read(self, suffix: str, start: int, count: int, per: int) -> NDArray[np.int16]:

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from examples.demo_model.bank.bank import AUDIO_SUFFIX, LABEL_SUFFIX, LIST_SUFFIX
 from examples.demo_model.bank.sayings import sayings
 from examples.demo_model.speech import flite
-from examples.demo_model.speech.utterance import FRAME, LABEL, Utterance, join, speech_bounds
+from examples.demo_model.speech.utterance import LABEL, Utterance, join, speech_bounds
 from examples.demo_model.speech.voices import AGENTS, Engines, Speaker, caller, flite_callers
 from examples.demo_model.talk.domain import Pools, agent_keys, full_pools, sentence, small_pools
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 _SEED = 29
 _KEYS_A_SHARD, _CALLERS_A_SHARD = 200, 10
@@ -75,10 +76,10 @@ class ShardWriter:
         """Take one utterance, padded to whole frames."""
         if speaker not in self.speakers:
             self.speakers.append(speaker)
-        frames = -(-len(said.audio) // FRAME)
-        pcm = np.zeros(frames * FRAME, np.int16)
+        frames = -(-len(said.audio) // FRAME_SAMPLES)
+        pcm = np.zeros(frames * FRAME_SAMPLES, np.int16)
         pcm[: len(said.audio)] = np.round(said.audio * 32767)
-        labels = np.zeros(frames * FRAME // LABEL, np.int16)
+        labels = np.zeros(frames * FRAME_SAMPLES // LABEL, np.int16)
         labels[: len(said.labels)] = said.labels
         words = [[w.written, round(w.on_s, 3), round(w.off_s, 3)] for w in said.words or ()]
         self.audio.append(pcm)
@@ -101,7 +102,7 @@ class ShardWriter:
         partial = path.with_suffix(".part")
         partial.write_text(json.dumps(content), encoding="utf-8")
         partial.rename(path.with_suffix(LIST_SUFFIX))
-        return len(self.rows), sum(len(a) for a in self.audio) / 24000
+        return len(self.rows), sum(len(a) for a in self.audio) / SAMPLE_RATE_HZ
 
 
 _ENGINES = Engines()
@@ -138,8 +139,10 @@ def _voice_prompt(agent: Speaker, keys: list[str], r: np.random.Generator) -> Ut
     said: list[Utterance] = []
     while sum(part.seconds for part in said) < length_s:
         said.append(_ENGINES.say(agent, sentence(keys[r.integers(len(keys))]), r))
-    whole = join(said, list(r.uniform(0.1, 0.4, len(said) - 1)), FRAME)
-    audio = whole.audio[: int(length_s * 24000)] * np.float32(r.uniform(0.055, 0.08) / 0.09)
+    whole = join(said, list(r.uniform(0.1, 0.4, len(said) - 1)), FRAME_SAMPLES)
+    audio = whole.audio[: int(length_s * SAMPLE_RATE_HZ)] * np.float32(
+        r.uniform(0.055, 0.08) / 0.09
+    )
     words = whole.words and [word for word in whole.words if word.off_s < length_s]
     return Utterance(audio, words, whole.labels[: -(-len(audio) // LABEL)])
 

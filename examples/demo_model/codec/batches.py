@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from examples.demo_model.speech.utterance import FRAME, LABEL
+from examples.demo_model.speech.utterance import LABEL
+from livekit_personaplex.audio import FRAME_SAMPLES
 
 Line = Callable[[Tensor, torch.Generator, Tensor | None], Tensor]
 """What a caller's line does to his speech: ``line.degrade``."""
@@ -96,8 +97,10 @@ class CropSource:
         self._frames = torch.as_tensor(np.asarray(bank.frames), device=device).long()
         self._length = frames
         self.generator = torch.Generator(device).manual_seed(seed)
-        self._samples = torch.arange(frames * FRAME, device=device)
-        self._slots = torch.arange(frames * (FRAME // LABEL), device=device) * LABEL + LABEL // 2
+        self._samples = torch.arange(frames * FRAME_SAMPLES, device=device)
+        self._slots = (
+            torch.arange(frames * (FRAME_SAMPLES // LABEL), device=device) * LABEL + LABEL // 2
+        )
 
     def groups(self, *groups: Group) -> list[tuple[Group, Tensor]]:
         """Put the groups' utterances on the device, once for many draws."""
@@ -131,9 +134,9 @@ class CropSource:
             is_cut = self._uniform(group.rows) < _CUT
             cut = torch.where(is_cut, torch.minimum(spot, length), length)
             gap = torch.where(is_cut, gap + 6, gap)
-        shift = offset * FRAME
+        shift = offset * FRAME_SAMPLES
         if group.is_caller:
-            shift = shift + (self._uniform(group.rows) * FRAME).long()
+            shift = shift + (self._uniform(group.rows) * FRAME_SAMPLES).long()
         where = _Where(self._start[one], self._start[two], length, self._frames[two], cut, gap)
         index, heard = where(shift.unsqueeze(1) + self._samples)
         gain = self._gain(group)
@@ -172,9 +175,9 @@ class _Where:
 
     def __call__(self, position: Tensor) -> tuple[Tensor, Tensor]:
         """Track positions ``[B, M]`` in samples to places in the bank, and whether there is one."""
-        later = position - ((self.first_frames + self.gap) * FRAME).unsqueeze(1)
-        in_first = (position >= 0) & (position < (self.cut * FRAME).unsqueeze(1))
-        in_second = (later >= 0) & (later < (self.second_frames * FRAME).unsqueeze(1))
+        later = position - ((self.first_frames + self.gap) * FRAME_SAMPLES).unsqueeze(1)
+        in_first = (position >= 0) & (position < (self.cut * FRAME_SAMPLES).unsqueeze(1))
+        in_second = (later >= 0) & (later < (self.second_frames * FRAME_SAMPLES).unsqueeze(1))
         place = torch.where(
             in_first, self.first.unsqueeze(1) + position, self.second.unsqueeze(1) + later
         )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from examples.demo_model.speech.utterance import SAMPLE_RATE
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 RESOLUTIONS = ((2048, 128), (1024, 80), (512, 48), (256, 24), (128, 12))
 """Samples of a window and mel bands."""
@@ -71,9 +71,9 @@ class SpectralDistance(nn.Module):
 
 def mel_filters(size: int, bands: int) -> Tensor:
     """Triangles over the bins of a transform, ``[bands, size / 2 + 1]``."""
-    top = 2595 * math.log10(1 + SAMPLE_RATE / 2 / 700)
+    top = 2595 * math.log10(1 + SAMPLE_RATE_HZ / 2 / 700)
     edges = 700 * (10 ** (torch.linspace(0, top, bands + 2, dtype=torch.float64) / 2595) - 1)
-    bins = torch.arange(size // 2 + 1) * SAMPLE_RATE / size
+    bins = torch.arange(size // 2 + 1) * SAMPLE_RATE_HZ / size
     low, middle, high = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     rising, falling = (bins - low) / (middle - low), (high - bins) / (high - middle)
     return torch.minimum(rising, falling).clamp(min=0).float()

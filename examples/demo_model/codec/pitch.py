@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from examples.demo_model.speech.utterance import LABEL, SAMPLE_RATE
+from examples.demo_model.speech.utterance import LABEL
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 LOWEST_HZ, HIGHEST_HZ = 60.0, 480.0
 CLASSES_AN_OCTAVE = 24
@@ -27,7 +28,7 @@ _OCTAVE_COST = 0.02
 @torch.no_grad()
 def pitch_hz(audio: Tensor) -> Tensor:
     """Estimate the pitch of each 20 ms: ``[B, N] float32`` to ``[B, N / 480]`` Hz, 0 for none."""
-    rate = SAMPLE_RATE // _DECIMATION
+    rate = SAMPLE_RATE_HZ // _DECIMATION
     low = F.avg_pool1d(audio.unsqueeze(1), _DECIMATION).squeeze(1)
     hop, before = LABEL // _DECIMATION, (_WINDOW - LABEL // _DECIMATION) // 2
     frames = F.pad(low, (before, _WINDOW - hop - before)).unfold(1, _WINDOW, hop)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from examples.demo_model.bank.bank import Bank
 from examples.demo_model.codec.step import CodecStep
-from examples.demo_model.speech.utterance import FRAME
 from examples.demo_model.speech.voices import CALLER
+from livekit_personaplex.audio import FRAME_SAMPLES
 
 _CLIPS, _CLIP_FRAMES = 16, 40
 
@@ -70,7 +70,7 @@ def _read_off(step: CodecStep, head: str, vectors: Tensor, labels: Tensor) -> fl
 def _read(
     bank: Bank, utterances: list[int], frames: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    audio = np.zeros((len(utterances), frames * FRAME), dtype=np.float32)
+    audio = np.zeros((len(utterances), frames * FRAME_SAMPLES), dtype=np.float32)
     labels = np.zeros((len(utterances), frames * 4), dtype=np.int64)
     for row, utterance in enumerate(utterances):
         samples = bank.audio_of(utterance)[: audio.shape[1]]

@@ -22,6 +22,7 @@ from examples.demo_model.codec.training import CodecTraining, Schedule
 from examples.demo_model.sizes import SIZES
 from examples.demo_model.speech.utterance import LABEL
 from examples.demo_model.speech.voices import AGENT, CALLER
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 HELD_EVERY = 40
 """One in so many of an agent's utterances is kept out of the training."""
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     spent_s = training.resume(folder)
     clips = held_clips(bank, held_utterances(bank), device)
     print(
-        f"{len(bank.keys)} utterances, {bank.num_samples / 24000 / 3600:.2f} h; "
+        f"{len(bank.keys)} utterances, {bank.num_samples / SAMPLE_RATE_HZ / 3600:.2f} h; "
         f"step {training.step}, {spent_s / 60:.1f} minutes spent; "
         f"ready in {time.monotonic() - begun:.0f} s",
         flush=True,

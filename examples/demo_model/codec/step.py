@@ -21,7 +21,8 @@ from examples.demo_model.codec.mel import SpectralDistance
 from examples.demo_model.codec.mimi import Mimi
 from examples.demo_model.codec.pitch import CLASSES, pitch_classes
 from examples.demo_model.sizes import MimiSizes
-from examples.demo_model.speech.utterance import FRAME, PHONEMES
+from examples.demo_model.speech.utterance import PHONEMES
+from livekit_personaplex.audio import FRAME_SAMPLES
 
 METRICS = ("mel", "mel_caller", "wave", "judged", "features", "told") + (
     "phonemes_first",
@@ -177,7 +178,7 @@ class CodecStep(nn.Module):
     def fix_encoder(self) -> None:
         """End the encoder's training; codes stay from here on."""
         self.mimi.fix_encoder()
-        quiet = torch.zeros(1, 1, 64 * FRAME, device=self.mimi.device)
+        quiet = torch.zeros(1, 1, 64 * FRAME_SAMPLES, device=self.mimi.device)
         self.silence.copy_(self.mimi.encode(quiet)[0, :, 32:].mode(dim=1).values)
 
     def _autocast(self) -> torch.autocast:
@@ -232,7 +233,7 @@ class CodecStep(nn.Module):
             ("wave", agent_wave, shares.wave),
         ]
         if judged and len(self.discriminators.all):
-            window = slice(2 * FRAME, (2 + options.judged_frames) * FRAME)
+            window = slice(2 * FRAME_SAMPLES, (2 + options.judged_frames) * FRAME_SAMPLES)
             rows = slice(options.judged)
             with self._autocast():
                 verdict = self.discriminators(crops.audio[rows, window], copy[rows, window])

@@ -21,12 +21,12 @@ from examples.demo_model.codec.scores import spread
 from examples.demo_model.codec.stage import held_utterances
 from examples.demo_model.measuring.word_error import distance, normal_words
 from examples.demo_model.sizes import SIZES
-from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
 from examples.demo_model.talk.domain import sentence
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 _RATE = 16_000
 _PROMPT = "prompt"
-_PAUSE = SAMPLE_RATE // 5
+_PAUSE = SAMPLE_RATE_HZ // 5
 _LEAD_FRAMES = 32
 """Silence before an utterance, as in a call: the codec's window is full."""
 
@@ -41,7 +41,7 @@ class Recognizer:
     def words(self, audio: NDArray[np.float32]) -> list[str]:
         """Read an utterance at 24 kHz; a pause is added at both ends."""
         padded = np.pad(audio, _PAUSE)
-        heard = soxr.resample(padded, SAMPLE_RATE, _RATE)
+        heard = soxr.resample(padded, SAMPLE_RATE_HZ, _RATE)
         samples = np.clip(np.round(heard * 32767), -32768, 32767).astype(np.int16)
         self._decoder.start_utt()
         self._decoder.process_raw(samples.tobytes(), full_utt=True)
@@ -68,7 +68,7 @@ def spoken(key: str) -> list[str]:
 @torch.no_grad()
 def resynthesis(mimi: Mimi, audio: NDArray[np.float32]) -> NDArray[np.float32]:
     """Send whole frames through the codec, with silence before them as in a call."""
-    lead = np.zeros(_LEAD_FRAMES * FRAME, dtype=np.float32)
+    lead = np.zeros(_LEAD_FRAMES * FRAME_SAMPLES, dtype=np.float32)
     sent = torch.from_numpy(np.concatenate((lead, audio)))[None, None].to(mimi.device)
     back: NDArray[np.float32] = mimi.decode(mimi.encode(sent))[0, 0].cpu().numpy()
     return back[len(lead) :]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from examples.demo_model.speech.utterance import LABEL, SAMPLE_RATE, Utterance, Word, level, trim
+from examples.demo_model.speech.utterance import LABEL, Utterance, Word, level, trim
 from examples.demo_model.talk.domain import Token
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 _SYNCHRONOUS, _CHARS_UTF8, _POSITION_CHARACTER = 2, 1, 1
 _RATE, _PITCH, _RANGE = 1, 3, 4
@@ -78,10 +79,10 @@ class Espeak:
         )
         raw = np.concatenate([np.zeros(1, np.int16), *self.audio]).astype(np.float32) / 32768
         audio, cut_s = trim(
-            resample_poly(raw, SAMPLE_RATE // 50, self.rate // 50).astype(np.float32)
+            resample_poly(raw, SAMPLE_RATE_HZ // 50, self.rate // 50).astype(np.float32)
         )
         labels = np.full(-(-len(audio) // LABEL), -1, dtype=np.int16)
-        words = self._words(tokens, cut_s, len(audio) / SAMPLE_RATE)
+        words = self._words(tokens, cut_s, len(audio) / SAMPLE_RATE_HZ)
         return Utterance(level(audio), words, labels)
 
     def _words(self, tokens: Sequence[Token], cut_s: float, seconds: float) -> list[Word]:

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import resample_poly
 
-from examples.demo_model.speech.utterance import LABEL, SAMPLE_RATE, Utterance, level, trim
+from examples.demo_model.speech.utterance import LABEL, Utterance, level, trim
 from examples.demo_model.talk.domain import Token
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 VOICES = ("slt", "rms", "awb", "kal16")
 _LIMIT_S = 30
@@ -61,5 +62,7 @@ class Flite:
                 rate = sound.getframerate()
                 raw = np.frombuffer(sound.readframes(sound.getnframes()), np.int16)
         scaled = raw.astype(np.float32) / 32768
-        audio, _ = trim(resample_poly(scaled, SAMPLE_RATE // 1000, rate // 1000).astype(np.float32))
+        audio, _ = trim(
+            resample_poly(scaled, SAMPLE_RATE_HZ // 1000, rate // 1000).astype(np.float32)
+        )
         return Utterance(level(audio), None, np.full(-(-len(audio) // LABEL), -1, dtype=np.int16))

@@ -13,7 +13,7 @@ from hibari import dsp
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
-from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 _VOICED_HZ = 40.0
 _TOP_HZ = 11_000.0
@@ -77,17 +77,17 @@ def locked_phase(
     natural = np.interp(position, np.arange(len(f0)), f0)
     voiced = natural > _VOICED_HZ
     hertz = np.maximum(natural, _VOICED_HZ)
-    phase = np.cumsum(hertz) / SAMPLE_RATE
+    phase = np.cumsum(hertz) / SAMPLE_RATE_HZ
     edges = np.flatnonzero(np.diff(np.concatenate(([False], voiced, [False])).astype(np.int8)))
     for first, last in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        borders = np.arange(first + (first_sample - first) % FRAME, last, FRAME)
+        borders = np.arange(first + (first_sample - first) % FRAME_SAMPLES, last, FRAME_SAMPLES)
         if len(borders) == 0:
             continue
         periods = np.diff(phase[borders])
         moved = np.cumsum(np.concatenate(([0.0], np.round(periods) - periods)))
         correction = _smooth(borders, moved - phase[borders[0]], np.arange(first, last))
         phase[first:last] += correction
-        hertz[first:last] += np.gradient(correction) * SAMPLE_RATE if last - first > 1 else 0.0
+        hertz[first:last] += np.gradient(correction) * SAMPLE_RATE_HZ if last - first > 1 else 0.0
     return np.where(voiced, hertz, 0.0), phase
 
 

@@ -18,8 +18,9 @@ from hibari.voices import DEFAULT, voice_path
 from numpy.typing import NDArray
 
 from examples.demo_model.speech.phase_lock import locked_synthesis
-from examples.demo_model.speech.utterance import LABEL, SAMPLE_RATE, Utterance, Word, level
+from examples.demo_model.speech.utterance import LABEL, Utterance, Word, level
 from examples.demo_model.talk.domain import Token
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 READINGS = Path(__file__).with_name("readings.json")
 """How names that the lexicon lacks are read: made by the package's spelling net, mended by hand."""
@@ -74,10 +75,10 @@ class Speech:
         *arrays, durations = self.session.run(None, {"ids": ids, "speed": speed})
         units = np.concatenate([[0], np.cumsum(durations.reshape(-1))])
         bent, units = _bend([a[0] for a in arrays], units, numbers, r)
-        times = np.maximum(units - _EARLY, 0.0) * (_UNIT / SAMPLE_RATE)
+        times = np.maximum(units - _EARLY, 0.0) * (_UNIT / SAMPLE_RATE_HZ)
         words = _word_times(kept, times[1:], tokens)
         if settings.get("lock"):
-            audio = locked_synthesis(bent, int(_start_s(words) * SAMPLE_RATE), r)
+            audio = locked_synthesis(bent, int(_start_s(words) * SAMPLE_RATE_HZ), r)
         else:
             audio = dsp.synth(*bent, r)
         return _cut(audio, words, ids[0, 1:-1], times[1:-1])
@@ -187,9 +188,9 @@ def _cut(
     start = _start_s(words)
     loud = np.flatnonzero(np.abs(audio) > _SOFTEST * np.abs(audio).max())
     last = words[-1]
-    words[-1] = Word(last.written, last.on_s, max(float(loud[-1]) / SAMPLE_RATE, last.on_s))
-    end = min(len(audio) / SAMPLE_RATE, words[-1].off_s + 0.08)
-    heard = level(audio[int(start * SAMPLE_RATE) : int(end * SAMPLE_RATE)])
+    words[-1] = Word(last.written, last.on_s, max(float(loud[-1]) / SAMPLE_RATE_HZ, last.on_s))
+    end = min(len(audio) / SAMPLE_RATE_HZ, words[-1].off_s + 0.08)
+    heard = level(audio[int(start * SAMPLE_RATE_HZ) : int(end * SAMPLE_RATE_HZ)])
     sounds = ids.copy()
     for i in range(len(sounds) - 2, -1, -1):
         if sounds[i] in _STRESS:
@@ -202,7 +203,7 @@ def _cut(
     for i in np.flatnonzero(is_gap).tolist():
         times[i] = times[i + 1] = (times[i] + times[i + 1]) / 2
     sounds[sounds <= _PUNCTUATION_END] = 0
-    middles = start + (np.arange(-(-len(heard) // LABEL)) + 0.5) * (LABEL / SAMPLE_RATE)
+    middles = start + (np.arange(-(-len(heard) // LABEL)) + 0.5) * (LABEL / SAMPLE_RATE_HZ)
     at = np.clip(np.searchsorted(times, middles, side="right") - 1, 0, len(sounds) - 1)
     is_sound = (middles >= words[0].on_s) & (middles < words[-1].off_s)
     labels = np.where(is_sound, sounds[at], 0).astype(np.int16)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-SAMPLE_RATE = 24000
-FRAME = 1920
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
+
 LABEL = 480
 """Samples of one phoneme label (20 ms)."""
 PHONEMES = 178
@@ -41,7 +41,7 @@ class Utterance:
     @property
     def seconds(self) -> float:
         """How long it is."""
-        return len(self.audio) / SAMPLE_RATE
+        return len(self.audio) / SAMPLE_RATE_HZ
 
 
 def level(audio: NDArray[np.float32], target: float = SPEECH_RMS) -> NDArray[np.float32]:
@@ -60,8 +60,8 @@ def trim(audio: NDArray[np.float32]) -> tuple[NDArray[np.float32], float]:
     loud = np.flatnonzero(np.abs(audio) > 0.02 * np.abs(audio).max(initial=1e-3))
     if len(loud) == 0:
         return audio[:0], 0.0
-    first = max(0, int(loud[0]) - SAMPLE_RATE // 50)
-    return audio[first : int(loud[-1]) + SAMPLE_RATE // 20], first / SAMPLE_RATE
+    first = max(0, int(loud[0]) - SAMPLE_RATE_HZ // 50)
+    return audio[first : int(loud[-1]) + SAMPLE_RATE_HZ // 20], first / SAMPLE_RATE_HZ
 
 
 def speech_bounds(utterance: Utterance) -> tuple[float, float]:
@@ -71,7 +71,7 @@ def speech_bounds(utterance: Utterance) -> tuple[float, float]:
     loud = np.flatnonzero(np.abs(utterance.audio) > 0.03)
     if len(loud) == 0:
         return 0.0, utterance.seconds
-    return float(loud[0]) / SAMPLE_RATE, float(loud[-1]) / SAMPLE_RATE
+    return float(loud[0]) / SAMPLE_RATE_HZ, float(loud[-1]) / SAMPLE_RATE_HZ
 
 
 def join(parts: Sequence[Utterance], pauses_s: Sequence[float], grid: int = LABEL) -> Utterance:
@@ -84,13 +84,13 @@ def join(parts: Sequence[Utterance], pauses_s: Sequence[float], grid: int = LABE
     words: list[Word] | None = []
     at = 0
     for part, pause_s in zip(parts, [*pauses_s, 0.0], strict=True):
-        length = -(-(len(part.audio) + int(pause_s * SAMPLE_RATE)) // grid) * grid
+        length = -(-(len(part.audio) + int(pause_s * SAMPLE_RATE_HZ)) // grid) * grid
         audio.append(np.pad(part.audio, (0, length - len(part.audio))))
         labels.append(np.pad(part.labels, (0, length // LABEL - len(part.labels))))
         if part.words is None or words is None:
             words = None
         else:
-            s = at / SAMPLE_RATE
+            s = at / SAMPLE_RATE_HZ
             words += [Word(w.written, w.on_s + s, w.off_s + s) for w in part.words]
         at += length
     return Utterance(np.concatenate(audio), words, np.concatenate(labels))

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from sentencepiece import SentencePieceProcessor
 
 from examples.demo_model.bank.bank import Bank
-from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
 from examples.demo_model.speech.voices import AGENT, CALLER
 from examples.demo_model.talk.domain import Pools, full_pools, sentence
 from examples.demo_model.talk.phrases import phrasings
 from examples.demo_model.talk.pools import is_held
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 from livekit_personaplex.model.prompt import PAD_TOKEN
 from livekit_personaplex.model.text import EPAD_TOKEN
 
-FRAMES_A_SECOND = SAMPLE_RATE / FRAME
+FRAMES_A_SECOND = SAMPLE_RATE_HZ / FRAME_SAMPLES
 LEAD_FRAMES = 2
 """A word's text begins this long before the word is heard."""
 HEARD_FRAMES = 2

@@ -6,7 +6,6 @@ import numpy as np
 from sentencepiece import SentencePieceProcessor
 
 from examples.demo_model.bank.bank import Bank
-from examples.demo_model.speech.utterance import FRAME, SAMPLE_RATE
 from examples.demo_model.talk.call_rows import (
     FRAMES_A_SECOND,
     Ask,
@@ -28,6 +27,7 @@ from examples.demo_model.talk.persona import (
     reply_to,
     topic_of,
 )
+from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
 
 __all__ = ["CallPlan", "Placement", "Question", "plan_call", "plan_exam"]
 
@@ -88,9 +88,9 @@ class _Call:
     def caller_says(self, utterance: int, onset_s: float) -> float:
         """Let the caller's speech begin at a time; give when it ends."""
         begins, ends = self.bank.speech_s[utterance]
-        sample = max(0, int((onset_s - float(begins)) * SAMPLE_RATE))
+        sample = max(0, int((onset_s - float(begins)) * SAMPLE_RATE_HZ))
         self.spoken.append((utterance, sample))
-        end_s = sample / SAMPLE_RATE + float(ends)
+        end_s = sample / SAMPLE_RATE_HZ + float(ends)
         self.quiet_from_s = max(self.quiet_from_s, end_s)
         return end_s
 
@@ -121,7 +121,7 @@ class _Call:
         text, fact = plans.row(agent, frames, is_heard=False)
         spoken: list[tuple[int, float, int]] = []
         for utterance, sample in sorted(self.spoken, key=lambda said: said[1]):
-            begin = sample / FRAME
+            begin = sample / FRAME_SAMPLES
             spoken.append((utterance, begin, int(begin) + int(self.bank.frames[utterance])))
         heard, _ = plans.row(spoken, frames, is_heard=True)
         prompts = plans.prompts(self.voice)

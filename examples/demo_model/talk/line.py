@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from examples.demo_model.speech.utterance import SAMPLE_RATE, SPEECH_RMS
+from examples.demo_model.speech.utterance import SPEECH_RMS
+from livekit_personaplex.audio import SAMPLE_RATE_HZ
 
 _ROOM_S = 0.5
 _PADDING = 2400
@@ -71,7 +72,7 @@ class _Draw:
 def _echo(agent: Tensor, draw: _Draw) -> Tensor:
     """The agent's voice out of the caller's loudspeaker: later, softer, duller."""
     length = agent.shape[1]
-    delay = draw.uniform(0.05, 0.3) * SAMPLE_RATE
+    delay = draw.uniform(0.05, 0.3) * SAMPLE_RATE_HZ
     at = torch.arange(length, device=agent.device) - delay.long()
     moved = agent.gather(1, at.clamp(min=0).expand(len(agent), length)) * (at >= 0)
     heard = moved * draw.decibels(-40.0, -14.0) * draw.chance(0.3)
@@ -81,8 +82,8 @@ def _echo(agent: Tensor, draw: _Draw) -> Tensor:
 
 def _room(sound: Tensor, draw: _Draw) -> Tensor:
     """A third of the callers sit in a room that rings."""
-    count, length = int(_ROOM_S * SAMPLE_RATE), sound.shape[1]
-    seconds = torch.arange(count, device=sound.device) / SAMPLE_RATE
+    count, length = int(_ROOM_S * SAMPLE_RATE_HZ), sound.shape[1]
+    seconds = torch.arange(count, device=sound.device) / SAMPLE_RATE_HZ
     tail = draw.normal(count) * torch.exp(-6.9 * seconds / draw.uniform(0.08, _ROOM_S))
     tail = tail / tail.square().sum(1, keepdim=True).sqrt()
     tail = tail * draw.uniform(0.05, 0.6) * draw.chance(0.35)
@@ -98,7 +99,7 @@ def _noise(length: int, draw: _Draw) -> Tensor:
     hertz = _hertz(_fft_size(length), draw.device)
     sound = _filtered(draw.normal(length), hertz.clamp(min=30.0).pow(-draw.uniform(0.0, 1.1)))
     sound = sound / sound.square().mean(1, keepdim=True).sqrt().clamp(min=1e-9)
-    seconds = torch.arange(length, device=sound.device) / SAMPLE_RATE
+    seconds = torch.arange(length, device=sound.device) / SAMPLE_RATE_HZ
     pitch = torch.where(draw.chance(0.5), draw.uniform(50.0, 50.0), draw.uniform(60.0, 60.0))
     phase = 2 * math.pi * pitch * seconds
     hum = torch.sin(phase) + torch.sin(2 * phase) / 2 + torch.sin(3 * phase) / 3
@@ -146,7 +147,7 @@ def _mu_law(sound: Tensor) -> Tensor:
 
 
 def _hertz(length: int, device: torch.device) -> Tensor:
-    return torch.arange(length // 2 + 1, device=device) * (SAMPLE_RATE / length)
+    return torch.arange(length // 2 + 1, device=device) * (SAMPLE_RATE_HZ / length)
 
 
 def _low_pass(length: int, cutoff: Tensor, order: int) -> Tensor:
