@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,18 +16,20 @@ from livekit_personaplex.demo.livekit_server import (
     LocalLiveKitServer,
     find_livekit_server,
 )
-from livekit_personaplex.web.server import LIVEKIT_CLIENT
-from tests.rooms.page import AXE, CHROMIUM, PageStack, chromium_flags, run_page, serving_page
+from tests.rooms.page import (
+    AXE,
+    CHROMIUM,
+    IN_CHROMIUM,
+    PageStack,
+    chromium_flags,
+    run_page,
+    serving_page,
+)
 from tests.rooms.worker import PROJECT
 
 playwright_api = pytest.importorskip("playwright.sync_api")
 
-MISSING = [str(path) for path in (Path(CHROMIUM), LIVEKIT_CLIENT) if not path.is_file()]
-pytestmark = [
-    pytest.mark.room,
-    pytest.mark.browser,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+pytestmark = IN_CHROMIUM
 
 LIVE = "body[data-phase=live]"
 IDLE = "body[data-phase=idle]"

@@ -15,17 +15,12 @@ from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.demo.process import LoggedProcess
 from livekit_personaplex.demo.programs import child_environment
 from livekit_personaplex.web.server import LIVEKIT_CLIENT
-from tests.rooms.page import CHROMIUM, chromium_flags
+from tests.rooms.page import CHROMIUM, IN_CHROMIUM, chromium_flags
 from tests.rooms.worker import AGENT, PROJECT, run_worker
 
 playwright_api = pytest.importorskip("playwright.sync_api")
 
-MISSING = [str(path) for path in (Path(CHROMIUM), LIVEKIT_CLIENT) if not path.is_file()]
-pytestmark = [
-    pytest.mark.room,
-    pytest.mark.browser,
-    pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)}"),
-]
+pytestmark = IN_CHROMIUM
 CALL = "#login button:not([type])"
 
 

@@ -5,7 +5,7 @@ passed for the model meanwhile; what the caller heard tells whether the agent fe
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -112,6 +112,23 @@ def silent_stretch_s(call: RecordedCall) -> float:
     return longest * 0.08
 
 
+def check_silence(
+    worker: RoomWorker,
+    scenario: Callable[[], Coroutine[None, None, tuple[Said, Said, RecordedCall]]],
+    *,
+    longer_than_s: float,
+) -> None:
+    """A caller who could not be heard between two questions was silence, and the agent went on."""
+
+    def attempt() -> None:
+        first, second, call = asyncio.run(scenario())
+        check(first, second, call)
+        check_goes_on(second.heard, call)
+        assert silent_stretch_s(call) > longer_than_s
+
+    in_real_time(worker, attempt)
+
+
 def test_a_muted_caller_is_silence_and_the_agent_goes_on(
     livekit: LiveKitCredentials, worker: RoomWorker
 ) -> None:
@@ -127,13 +144,7 @@ def test_a_muted_caller_is_silence_and_the_agent_goes_on(
             second = await say(caller, AFTER)
             return first, second, await hang_up(caller, worker, known)
 
-    def attempt() -> None:
-        first, second, call = asyncio.run(scenario())
-        check(first, second, call)
-        check_goes_on(second.heard, call)
-        assert silent_stretch_s(call) > 4.5
-
-    in_real_time(worker, attempt)
+    check_silence(worker, scenario, longer_than_s=4.5)
 
 
 def test_an_unpublished_microphone_is_silence_until_it_is_published_again(
@@ -152,13 +163,7 @@ def test_an_unpublished_microphone_is_silence_until_it_is_published_again(
             second = await say(caller, AFTER)
             return first, second, await hang_up(caller, worker, known)
 
-    def attempt() -> None:
-        first, second, call = asyncio.run(scenario())
-        check(first, second, call)
-        check_goes_on(second.heard, call)
-        assert silent_stretch_s(call) > 2.5
-
-    in_real_time(worker, attempt)
+    check_silence(worker, scenario, longer_than_s=2.5)
 
 
 def test_who_leaves_and_comes_back_finds_the_same_conversation(
@@ -184,13 +189,7 @@ def test_who_leaves_and_comes_back_finds_the_same_conversation(
                 await again.leave()
             return first, second, await hang_up(again, worker, known)
 
-    def attempt() -> None:
-        first, second, call = asyncio.run(scenario())
-        check(first, second, call)
-        check_goes_on(second.heard, call)
-        assert silent_stretch_s(call) > 2.5
-
-    in_real_time(worker, attempt)
+    check_silence(worker, scenario, longer_than_s=2.5)
 
 
 def test_who_speaks_at_once_is_heard_from_the_agents_first_moment_on(

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 from livekit_personaplex.demo.livekit_server import LiveKitCredentials
 from livekit_personaplex.demo.process import LoggedProcess
 from livekit_personaplex.demo.programs import start_engine
 from livekit_personaplex.settings import EngineEndpoint
-from livekit_personaplex.web.server import PageServer, PageSetup
+from livekit_personaplex.web.server import LIVEKIT_CLIENT, PageServer, PageSetup
 from livekit_personaplex.wire.address import EngineAddress
 from tests.rooms.worker import AGENT, PROJECT, START_TIMEOUT_S, TINY16, run_worker
 
@@ -20,6 +22,14 @@ CHROMIUM = "/usr/bin/chromium"
 VOICE_FILE = PROJECT / "tests" / "data" / "speech" / "opening_hours.wav"
 AXE = PROJECT / ".tools" / "npm" / "node_modules" / "axe-core" / "axe.min.js"
 PERSONA = "You enjoy having a good conversation. Your name is Ann."
+
+_MISSING = [str(path) for path in (Path(CHROMIUM), LIVEKIT_CLIENT) if not path.is_file()]
+IN_CHROMIUM = [
+    pytest.mark.room,
+    pytest.mark.browser,
+    pytest.mark.skipif(bool(_MISSING), reason=f"not installed: {', '.join(_MISSING)}"),
+]
+"""Marks of tests that open a page with livekit-client."""
 
 _FLAGS = (
     "--no-sandbox",
