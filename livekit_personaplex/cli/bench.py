@@ -178,7 +178,6 @@ def _tune(arguments: argparse.Namespace) -> Iterable[Mapping[str, object]]:
 
 
 def _load_model(arguments: argparse.Namespace) -> "PersonaPlex":
-
     from livekit_personaplex.engine.core import load_model
 
     dtype = "bfloat16" if arguments.device == "cuda" else "float32"
