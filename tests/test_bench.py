@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,30 @@ def test_paced_callers_come_and_go_on_a_running_engine(tmp_path: Path) -> None:
         assert figures.frames >= 30 and figures.p50_ms < 80 and figures.past_window == 0
         assert figures.calls == 2 or figures.open_p50_ms > 0, "the second call of who leaves"
         assert figures.first_open_max_ms > 0
+
+    asyncio.run(measure())
+
+
+def test_a_stall_is_told_with_the_second_in_which_it_was(tmp_path: Path) -> None:
+    def stall(tick: int) -> None:
+        if tick == 20:
+            time.sleep(0.3)
+
+    async def measure() -> None:
+        async with running_engine(FakeCore(num_slots=1, on_tick=stall), tmp_path) as running:
+            load = PacedLoad(
+                address=running.address,
+                token=None,
+                callers=1,
+                duration_s=3.5,
+                mean_call_s=None,
+                jitter_ms=0.0,
+                persona_words=3,
+            )
+            figures = await measure_paced(load)
+        assert figures.max_ms > 80 and figures.missed_deadlines >= 1
+        # tick 20 is 1.6 s after a start that takes up to 0.2 s
+        assert figures.missed_at_s and set(figures.missed_at_s) <= {1, 2}
 
     asyncio.run(measure())
 

@@ -52,6 +52,7 @@ class PacedLoad:
 
 @dataclass(slots=True)
 class _Seen:
+    began_s: float
     latencies_s: list[float] = field(default_factory=list)
     first_opens_s: list[float] = field(default_factory=list)
     later_opens_s: list[float] = field(default_factory=list)
@@ -61,6 +62,7 @@ class _Seen:
     failed: int = 0
     lost_frames: int = 0
     late_sends: int = 0
+    missed_at_s: set[int] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,8 @@ class PacedFigures:
         p99_ms: Likewise.
         max_ms: Likewise.
         missed_deadlines: Agent frames that took longer than 80 ms.
+        missed_at_s: Whole seconds since the start in which such frames came, each once: many
+            missed in one second are one stall.
         lost_frames: Agent frames that never came within a second of the call's end.
         dropped_frames: User frames that the engine dropped.
         refused: Calls refused.
@@ -98,6 +102,7 @@ class PacedFigures:
     p99_ms: float
     max_ms: float
     missed_deadlines: int
+    missed_at_s: list[int]
     lost_frames: int
     dropped_frames: int
     refused: int
@@ -108,7 +113,7 @@ class PacedFigures:
     open_max_ms: float
     late_sends: int
 
-    def as_json(self) -> dict[str, float | int]:
+    def as_json(self) -> dict[str, float | int | list[int]]:
         """Give the figures as the results file keeps them."""
         return asdict(self)
 
@@ -123,8 +128,8 @@ async def measure_paced(load: PacedLoad) -> PacedFigures:
     if not before.ready:
         raise EngineError(f"the engine at {load.address} is still loading; try again")
     voices = await fetch_voices(load.address, token=load.token)
-    seen = _Seen()
-    ends_s = time.monotonic() + load.duration_s
+    seen = _Seen(began_s=time.monotonic())
+    ends_s = seen.began_s + load.duration_s
     await asyncio.gather(
         *(_keep_calling(load, number, voices, ends_s, seen) for number in range(load.callers))
     )
@@ -141,6 +146,7 @@ async def measure_paced(load: PacedLoad) -> PacedFigures:
         p99_ms=p99_ms,
         max_ms=max_ms,
         missed_deadlines=sum(latency_s > FRAME_S for latency_s in seen.latencies_s),
+        missed_at_s=sorted(seen.missed_at_s),
         lost_frames=seen.lost_frames,
         dropped_frames=after.dropped_frames - before.dropped_frames,
         refused=seen.refused,
@@ -220,6 +226,10 @@ async def _listen(
             if frame.step > 0:
                 heard += 1
                 seen.past_window += frame.step > _WINDOW_FRAMES
-                seen.latencies_s.append(time.monotonic() - sent_s[frame.step - 1])
+                now_s = time.monotonic()
+                latency_s = now_s - sent_s[frame.step - 1]
+                seen.latencies_s.append(latency_s)
+                if latency_s > FRAME_S:
+                    seen.missed_at_s.add(int(now_s - seen.began_s))
     finally:
         seen.lost_frames += num_frames - heard
