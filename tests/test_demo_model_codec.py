@@ -122,7 +122,9 @@ SCHEDULE = Schedule(
 )
 
 
-def training(seed: int = 0, *, judged: bool = True) -> CodecTraining:
+def training(
+    seed: int = 0, *, judged: bool = True, schedule: Schedule | None = None
+) -> CodecTraining:
     torch.manual_seed(seed)
     options = StepOptions(
         agents=3, judged=2, judged_frames=2, shares=Shares(), bfloat16=False, decay=0.9
@@ -134,7 +136,8 @@ def training(seed: int = 0, *, judged: bool = True) -> CodecTraining:
         Phase.WHOLE: [AGENTS, CALLERS],
         Phase.DECODER: [Group(4, [0, 1, 2, 3], False)],
     }
-    return CodecTraining(step, FakeBank().source(seed), groups, SCHEDULE, record=False)
+    source = FakeBank().source(seed)
+    return CodecTraining(step, source, groups, schedule or SCHEDULE, record=False)
 
 
 def test_crops_hold_utterances_pauses_and_cuts_on_the_frame_grid() -> None:
@@ -256,6 +259,22 @@ def test_codes_stay_while_the_decoder_learns_on_and_the_file_has_its_mean(tmp_pa
     assert torch.equal(codes, loaded.encode(sound.unsqueeze(1)))
     mean = run.model.exported().decode(codes)
     assert (loaded.decode(codes) - mean).std() < 0.1 * mean.std()
+
+
+def test_a_codec_trained_before_keeps_its_codes_while_its_decoder_learns(tmp_path: Path) -> None:
+    before = random_mimi()
+    before.save(tmp_path / FILE_NAME)
+    loaded = Mimi.load(tmp_path / FILE_NAME, TINY.mimi)
+    sound = speech(2, 8)
+    codes = loaded.encode(sound.unsqueeze(1))
+    run = training(seed=9, schedule=Schedule(bypass_steps=0, freeze=0.0, warm_steps=1))
+    run.begin_with(loaded)
+    at_first = run.model.exported().decode(codes)
+    assert torch.equal(at_first, loaded.decode(codes))
+    for _ in range(3):
+        assert run.advance(0.0) is Phase.DECODER
+    assert torch.equal(codes, run.model.exported().encode(sound.unsqueeze(1)))
+    assert not torch.equal(at_first, run.model.exported().decode(codes))
 
 
 def test_renumbered_silence_has_the_products_codes_and_sounds_the_same(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Trains the codec on the bank: ``python -m examples.demo_model.codec WORK --minutes 9``.
 
 A command trains for ``--minutes`` and saves; the next one goes on from there, until
-``--total-minutes`` are spent. The product's file is written at every save.
+``--total-minutes`` are spent. The product's file is written at every save. With ``--codec FILE`` it
+begins with a codec that was trained before, keeps its codes, and so a language model that knows
+them, and trains the decoder alone.
 """
 
 import argparse
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 from examples.demo_model.bank.bank import Bank
 from examples.demo_model.codec.batches import CropSource, Group, Line
 from examples.demo_model.codec.discriminators import Discriminators
+from examples.demo_model.codec.mimi import Mimi
 from examples.demo_model.codec.scores import evaluate, held_clips
 from examples.demo_model.codec.step import CodecStep, Phase, Shares, StepOptions
 from examples.demo_model.codec.training import CodecTraining, Schedule
@@ -42,6 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bank = Bank.open(options.work / "bank")
     training = _prepare(options, bank, device)
     folder = options.work / "codec"
+    if options.codec is not None:
+        training.begin_with(Mimi.load(options.codec, SIZES[options.sizes].mimi))
     spent_s = training.resume(folder)
     clips = held_clips(bank, held_utterances(bank), device)
     print(
@@ -114,8 +119,8 @@ def _prepare(options: argparse.Namespace, bank: Bank, device: torch.device) -> C
     schedule = Schedule(
         rate=options.rate,
         judge_rate=options.judge_rate,
-        bypass_steps=options.bypass,
-        freeze=options.freeze,
+        bypass_steps=options.bypass if options.codec is None else 0,
+        freeze=options.freeze if options.codec is None else 0.0,
     )
     record = options.record and device.type == "cuda"
     return CodecTraining(step, source, groups, schedule, record=record)
@@ -173,6 +178,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("work", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0, help="of this command")
     parser.add_argument("--total-minutes", type=float, default=18.0, help="of all commands")
+    parser.add_argument("--codec", type=Path, help="begin with it, and keep its codes")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sizes", default="small", choices=list(SIZES))
     parser.add_argument("--batch", type=int, default=48)

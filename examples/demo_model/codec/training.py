@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from examples.demo_model.codec.batches import Crops, CropSource, Group
-from examples.demo_model.codec.mimi import FILE_NAME
+from examples.demo_model.codec.mimi import FILE_NAME, Mimi
 from examples.demo_model.codec.step import METRICS, CodecStep, Phase
 from examples.demo_model.replay import Replay
 
@@ -130,6 +130,13 @@ class CodecTraining:
         partial = folder / f"{STATE_NAME}.partial"
         torch.save(state, partial)
         partial.replace(folder / STATE_NAME)
+
+    @torch.no_grad()
+    def begin_with(self, mimi: Mimi) -> None:
+        """Take a codec that was trained before; with ``freeze`` 0 its codes stay what they are."""
+        self.model.mimi.load_state_dict(mimi.state_dict())
+        for name, parameter in self.model.mimi.decoder_parameters().items():
+            self.model.mean[name.replace(".", "/")].copy_(parameter)
 
     def resume(self, folder: Path) -> float:
         """Read what an earlier command saved, if it did; give the seconds that it spent."""
