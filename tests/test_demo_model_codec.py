@@ -277,6 +277,15 @@ def test_a_codec_trained_before_keeps_its_codes_while_its_decoder_learns(tmp_pat
     assert not torch.equal(at_first, run.model.exported().decode(codes))
 
 
+def test_a_codec_trained_before_goes_on_from_its_codebooks() -> None:
+    before = random_mimi()
+    run = training(seed=9, schedule=Schedule(bypass_steps=0, freeze=1.0))
+    run.begin_with(before)
+    assert run.advance(0.0) is Phase.WHOLE
+    moved = (run.model.mimi.quantizer.codebooks - before.quantizer.codebooks).norm(dim=2)
+    assert 0 < moved.mean() < 0.1 * before.quantizer.codebooks.norm(dim=2).mean()
+
+
 def test_renumbered_silence_has_the_products_codes_and_sounds_the_same(tmp_path: Path) -> None:
     mimi = random_mimi()
     sound = speech(1, 8).unsqueeze(1)

@@ -1,9 +1,10 @@
 """Trains the codec on the bank: ``python -m examples.demo_model.codec WORK --minutes 9``.
 
 A command trains for ``--minutes`` and saves; the next one goes on from there, until
-``--total-minutes`` are spent. The product's file is written at every save. With ``--codec FILE`` it
-begins with a codec that was trained before, keeps its codes, and so a language model that knows
-them, and trains the decoder alone.
+``--total-minutes`` are spent. The product's file is written at every save.
+
+With ``--codec FILE`` training begins with a codec that was trained before. With ``--freeze 0``
+besides, its codes stay, so that a language model can be trained on them at the same time.
 """
 
 import argparse
@@ -120,7 +121,7 @@ def _prepare(options: argparse.Namespace, bank: Bank, device: torch.device) -> C
         rate=options.rate,
         judge_rate=options.judge_rate,
         bypass_steps=options.bypass if options.codec is None else 0,
-        freeze=options.freeze if options.codec is None else 0.0,
+        freeze=options.freeze,
     )
     record = options.record and device.type == "cuda"
     return CodecTraining(step, source, groups, schedule, record=record)
@@ -178,7 +179,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("work", type=Path)
     parser.add_argument("--minutes", type=float, default=9.0, help="of this command")
     parser.add_argument("--total-minutes", type=float, default=18.0, help="of all commands")
-    parser.add_argument("--codec", type=Path, help="begin with it, and keep its codes")
+    parser.add_argument("--codec", type=Path, help="begin with this one")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sizes", default="small", choices=list(SIZES))
     parser.add_argument("--batch", type=int, default=48)
@@ -186,7 +187,12 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=schedule.rate)
     parser.add_argument("--judge-rate", type=float, default=schedule.judge_rate)
     parser.add_argument("--bypass", type=int, default=schedule.bypass_steps)
-    parser.add_argument("--freeze", type=float, default=schedule.freeze)
+    parser.add_argument(
+        "--freeze",
+        type=float,
+        default=schedule.freeze,
+        help="part of the time after which codes stay",
+    )
     parser.add_argument("--channels", type=int, default=32, help="of the discriminators")
     for name in ("mel", "wave", "judged"):
         parser.add_argument(f"--{name}", type=float, default=getattr(shares, name))

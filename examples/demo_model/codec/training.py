@@ -77,7 +77,7 @@ class CodecTraining:
     ) -> None:
         """Make the optimizers; ``record`` runs steps as CUDA graphs."""
         self.model, self.source, self.schedule = step, source, schedule
-        self.step, self.fixed = 0, False
+        self.step, self.fixed, self._has_codebooks = 0, False, False
         self._groups = {phase: source.groups(*parts) for phase, parts in groups.items()}
         self._record = record
         device = step.mimi.device
@@ -133,10 +133,11 @@ class CodecTraining:
 
     @torch.no_grad()
     def begin_with(self, mimi: Mimi) -> None:
-        """Take a codec that was trained before; with ``freeze`` 0 its codes stay what they are."""
+        """Take a codec that was trained before, with its codebooks."""
         self.model.mimi.load_state_dict(mimi.state_dict())
         for name, parameter in self.model.mimi.decoder_parameters().items():
             self.model.mean[name.replace(".", "/")].copy_(parameter)
+        self._has_codebooks = True
 
     def resume(self, folder: Path) -> float:
         """Read what an earlier command saved, if it did; give the seconds that it spent."""
@@ -157,7 +158,8 @@ class CodecTraining:
 
     def _enter(self, phase: Phase) -> None:
         """Prepare a phase, unless a resumed training is in it already."""
-        if phase is Phase.WHOLE and self.step == self.schedule.bypass_steps:
+        begins = self.step == self.schedule.bypass_steps
+        if phase is Phase.WHOLE and begins and not self._has_codebooks:
             self._start_codebooks()
         if phase is Phase.DECODER and not self.fixed:
             self.model.fix_encoder()
