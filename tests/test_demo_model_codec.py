@@ -207,6 +207,18 @@ def test_training_lowers_the_losses_and_uses_the_codebooks() -> None:
     assert all(len(row.unique()) > 2 for row in codes.transpose(0, 1))
 
 
+def test_the_rate_falls_until_codes_are_frozen_and_again_until_the_end() -> None:
+    schedule = Schedule(warm_steps=10, freeze=0.5)
+    assert schedule.factor(0, 0.0) == pytest.approx(0.1)
+    assert schedule.factor(99, 0.0) == pytest.approx(1.0)
+    falling = [schedule.factor(99, part / 100) for part in range(50)]
+    assert falling == sorted(falling, reverse=True) and falling[-1] < 0.105
+    again = [schedule.factor(99, part / 100) for part in range(50, 101)]
+    assert again[0] == pytest.approx(0.6) and again == sorted(again, reverse=True)
+    assert again[-1] == pytest.approx(0.02)
+    assert Schedule(freeze=0.0).factor(999, 0.0) == pytest.approx(0.6)
+
+
 def test_discriminators_learn_to_tell_copies_from_speech() -> None:
     judges = Discriminators((256,), (3,), channels=8)
     optimizer = torch.optim.AdamW(judges.parameters(), 2e-3)

@@ -37,9 +37,10 @@ _BYPASS_SHARE = 0.05
 """Of the gradient that keeps vectors small while they are not quantised."""
 _WIND_UP = 10.0
 """How the share of commitment grows when codebooks fall behind: else vectors run away from them."""
-_CODEBOOK_DECAY = 0.98
-_RENEWAL = 0.1
-"""Part of the steps in which unused entries are placed anew."""
+_REMEMBERED = 48_000
+"""Vectors that codebooks are means of, in whatever batches they come."""
+_RENEWED_EVERY = 9_600
+"""Vectors, on average, until unused entries are placed anew."""
 
 
 class Phase(Enum):
@@ -197,8 +198,9 @@ class CodecStep(nn.Module):
         kept = (torch.rand(len(z), device=z.device) * books).long()
         dropped = torch.rand(len(z), device=z.device) < self.options.dropped
         seen = quantizer(z, kept.masked_fill(~dropped, books))
-        renew = torch.rand((), device=z.device) < _RENEWAL
-        quantizer.follow(seen, _CODEBOOK_DECAY, renew)
+        vectors = z.shape[0] * z.shape[1]
+        renew = torch.rand((), device=z.device) < vectors / _RENEWED_EVERY
+        quantizer.follow(seen, 1 - vectors / _REMEMBERED, renew)
         spread = seen.residuals[:2].var(dim=1).mean()
         lag = (seen.commitment.detach() / spread.clamp(min=1e-9)).clamp(max=1.0)
         return seen.first, seen.total, seen.commitment, lag

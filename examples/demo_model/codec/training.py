@@ -18,7 +18,9 @@ from examples.demo_model.replay import Replay
 
 STATE_NAME = "state.pt"
 _BETAS = (0.8, 0.99)
-_LAST_RATE = 0.02
+_FROZEN_RATE, _ALONE_RATE, _LAST_RATE = 0.1, 0.6, 0.02
+"""Parts of the highest learning rate: when codes are frozen, when the decoder goes on alone from
+there, at the end. What decides the codes has to have settled before it is frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +54,12 @@ class Schedule:
         return Phase.BYPASS if step < self.bypass_steps else Phase.WHOLE
 
     def factor(self, step: int, progress: float) -> float:
-        """Give the part of the highest learning rate: a warm-up, then half a cosine."""
+        """Give the part of the highest learning rate: a warm-up, and half a cosine a stretch."""
         warm = min(1.0, (step + 1) / self.warm_steps)
-        wave = 0.5 + 0.5 * math.cos(math.pi * min(progress, 1.0))
-        return warm * (_LAST_RATE + (1 - _LAST_RATE) * wave)
+        if progress < self.freeze:
+            return warm * _half_cosine(progress / self.freeze, 1.0, _FROZEN_RATE)
+        part = (progress - self.freeze) / max(1e-9, 1.0 - self.freeze)
+        return warm * _half_cosine(part, _ALONE_RATE, _LAST_RATE)
 
     def ramp(self, step: int) -> float:
         """Give the part of the discriminators' share that counts."""
@@ -183,6 +187,10 @@ class CodecTraining:
         while sum(map(len, vectors)) < self.schedule.start_vectors:
             vectors.append(self.model.mimi.latent(self.draw(Phase.WHOLE).audio).flatten(0, 1))
         self.model.mimi.quantizer.start(torch.cat(vectors))
+
+
+def _half_cosine(part: float, first: float, last: float) -> float:
+    return last + (first - last) * (0.5 + 0.5 * math.cos(math.pi * min(part, 1.0)))
 
 
 def _optimizer(
