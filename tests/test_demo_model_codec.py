@@ -219,6 +219,17 @@ def test_the_rate_falls_until_codes_are_frozen_and_again_until_the_end() -> None
     assert Schedule(freeze=0.0).factor(999, 0.0) == pytest.approx(0.6)
 
 
+def test_waveforms_count_less_and_less_and_then_not_at_all() -> None:
+    schedule = Schedule(wave_until=0.2)
+    parts = [schedule.wave_part(progress) for progress in (0.0, 0.1, 0.2, 1.0)]
+    assert parts == [1.0, 0.5, 0.0, 0.0]
+    run = training(judged=False)
+    run.advance(0.0)
+    assert run.model.wave_part.item() == 1.0
+    run.advance(0.9)
+    assert run.model.wave_part.item() == 0.0
+
+
 def test_discriminators_learn_to_tell_copies_from_speech() -> None:
     judges = Discriminators((256,), (3,), channels=8)
     optimizer = torch.optim.AdamW(judges.parameters(), 2e-3)
@@ -310,6 +321,19 @@ def test_renumbered_silence_has_the_products_codes_and_sounds_the_same(tmp_path:
     with torch.inference_mode():
         codes = stream_codes(product, torch.zeros(1, 50 * FRAME_SAMPLES))
     assert codes[0, :, -1].tolist() == list(SILENCE_CODES)
+
+
+def test_renumbering_hangs_on_the_encoder_alone() -> None:
+    early = random_mimi()
+    late = Mimi(TINY.mimi)
+    late.load_state_dict(early.state_dict())
+    with torch.no_grad():
+        for parameter in late.decoder_parameters().values():
+            parameter.mul_(1.5)
+    renumber(early)
+    renumber(late)
+    sound = speech(1, 8).unsqueeze(1)
+    assert torch.equal(early.encode(sound), late.encode(sound))
 
 
 def test_word_error_counts_wrong_missing_and_added_words() -> None:

@@ -95,6 +95,7 @@ class CodecStep(nn.Module):
     metrics: Tensor
     silence: Tensor
     ramp: Tensor
+    wave_part: Tensor
 
     def __init__(
         self, sizes: MimiSizes, options: StepOptions, discriminators: Discriminators
@@ -122,6 +123,7 @@ class CodecStep(nn.Module):
         self.register_buffer("metrics", torch.zeros(len(METRICS)))
         self.register_buffer("silence", torch.zeros(sizes.num_codebooks, dtype=torch.long))
         self.register_buffer("ramp", torch.zeros(()))
+        self.register_buffer("wave_part", torch.ones(()))
         self.heads.to(torch.float32)
 
     def learners(self, phase: Phase) -> Iterable[nn.Parameter]:
@@ -232,7 +234,7 @@ class CodecStep(nn.Module):
             mel = mel + shares.caller_mel * callers.mean()
         parts: list[tuple[str, Tensor, float | Tensor]] = [
             ("mel", mel, shares.mel),
-            ("wave", agent_wave, shares.wave),
+            ("wave", agent_wave, shares.wave * self.wave_part),
         ]
         if judged and len(self.discriminators.all):
             window = slice(2 * FRAME_SAMPLES, (2 + options.judged_frames) * FRAME_SAMPLES)

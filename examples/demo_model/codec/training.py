@@ -34,6 +34,9 @@ class Schedule:
         bypass_steps: Steps without quantising.
         alone_steps: Steps in which the discriminators learn before the codec hears them.
         ramp_steps: Steps over which their share grows.
+        wave_until: Part over which the share of compared waveforms falls to nothing. They teach the
+            phases of harmonics; of noise, whose phases nobody can know, they ask for silence, and
+            consonants go missing.
         freeze: Part after which codes stay as they are.
         start_vectors: On how many the codebooks are placed.
     """
@@ -44,6 +47,7 @@ class Schedule:
     bypass_steps: int = 400
     alone_steps: int = 300
     ramp_steps: int = 1000
+    wave_until: float = 0.25
     freeze: float = 0.6
     start_vectors: int = 16_384
 
@@ -60,6 +64,10 @@ class Schedule:
             return warm * _half_cosine(progress / self.freeze, 1.0, _FROZEN_RATE)
         part = (progress - self.freeze) / max(1e-9, 1.0 - self.freeze)
         return warm * _half_cosine(part, _ALONE_RATE, _LAST_RATE)
+
+    def wave_part(self, progress: float) -> float:
+        """Give the part of the share of compared waveforms that counts."""
+        return max(0.0, 1.0 - progress / self.wave_until)
 
     def ramp(self, step: int) -> float:
         """Give the part of the discriminators' share that counts."""
@@ -101,6 +109,7 @@ class CodecTraining:
         if self._judges is not None:
             _set_rate(self._judges, self.schedule.judge_rate * factor)
         self.model.ramp.fill_(self.schedule.ramp(self.step))
+        self.model.wave_part.fill_(self.schedule.wave_part(progress))
         if self._replay is None:
             raise ValueError("no phase has been entered")
         self._replay(self.draw(phase))
