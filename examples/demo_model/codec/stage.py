@@ -46,9 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     bank = Bank.open(options.work / "bank")
     training = _prepare(options, bank, device)
     folder = options.work / "codec"
-    if options.codec is not None:
-        training.begin_with(Mimi.load(options.codec, SIZES[options.sizes].mimi))
     spent_s = training.resume(folder)
+    if options.codec is not None and training.step == 0:
+        training.begin_with(Mimi.load(options.codec, SIZES[options.sizes].mimi))
     clips = held_clips(bank, held_utterances(bank), device)
     print(
         f"{len(bank.keys)} utterances, {bank.num_samples / SAMPLE_RATE_HZ / 3600:.2f} h; "
