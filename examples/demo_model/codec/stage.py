@@ -139,6 +139,7 @@ def _train(
             break
         if training.step - since >= options.max_steps:
             break
+        was_fixed = training.fixed
         phase = training.advance(spent / (60 * options.total_minutes))
         if training.step % options.every == 0:
             readings = training.readings()
@@ -148,7 +149,8 @@ def _train(
             said = " ".join(f"{name} {value:.3f}" for name, value in readings.items())
             print(f"{spent:6.0f} s {phase.value} {training.step} {took:.4f} s/step {said}")
             logged = time.monotonic()
-        if now - saved > _SAVE_S:
+        # the language model may begin as soon as codes are frozen
+        if now - saved > _SAVE_S or training.fixed != was_fixed:
             training.save(folder, spent)
             saved = time.monotonic()
     training.save(folder, spent_s + time.monotonic() - begun)
