@@ -66,6 +66,14 @@ def test_stopping_and_going_on_are_told_by_the_sound(end: int, stops: bool, goes
     assert (stop.right, on.right) == (stops, goes_on)
 
 
+def test_a_pause_between_sentences_is_no_end_of_a_reply() -> None:
+    stop = Score()
+    said = spoken(loud=[(20, 40), (44, 90)])
+    assert exam.speech_span(said) == pytest.approx((20 * FRAME_S, 90 * FRAME_S))
+    exam.judge_stop(stop, said, 38 * FRAME_S)
+    assert stop.right == 0
+
+
 def test_a_silent_caller_may_be_asked_once_whether_he_is_there() -> None:
     score = Score()
     greeting, there = Line(0.5, 2.0, "Hello."), Line(9.0, 10.0, "Are you still there?")

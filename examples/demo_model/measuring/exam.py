@@ -19,7 +19,8 @@ ONSET_S = 1.0
 STILL_THERE = "are you still there?"
 _PART_S = FRAME_S / 4
 """Loudness is judged in parts of 20 ms."""
-_QUIET_PARTS = 16
+_QUIET_PARTS = 35
+"""More than the pause between two sentences of one reply."""
 _GOES_ON_S = (0.4, 1.0)
 
 
@@ -111,7 +112,7 @@ def speech_span(said: Spoken) -> tuple[float, float] | None:
 
 
 def silent_from_s(said: Spoken, start_s: float) -> float:
-    """Give when, from a time on, the agent is silent for a third of a second."""
+    """Give when, from a time on, the agent is silent for 0.7 seconds."""
     loud = said.loud()
     for at in range(round(start_s / _PART_S), len(loud)):
         if not loud[at : at + _QUIET_PARTS].any():
