@@ -242,10 +242,11 @@ def _converse(
         if number == quiet_after and spoke[1] > 0:
             return False
         began_s, ended_s = spoke
-        if may_interrupt and ask.is_plain and ended_s - began_s > 1.5 and r.random() < _BARGE_IN:
+        interrupts = (
+            may_interrupt and ask.is_plain and ended_s - began_s > 1.5 and r.random() < _BARGE_IN
+        )
+        if interrupts:
             onset_s = float(r.uniform(began_s + 0.5, ended_s - 0.6))
-            call.cut_agent(onset_s + call.between(CUT_S))
-            call.quiet_from_s = onset_s
         else:
             if murmurs and ended_s - began_s > 1.8 and r.random() < _MURMUR:
                 murmur = murmurs[r.integers(len(murmurs))]
@@ -256,9 +257,12 @@ def _converse(
                 onset_s = float(r.uniform(0.1, 0.6))
         if byes and number > 1 and r.random() < _BYE:
             ask = byes[0]
-        reply = reply_to(r, persona, ask.kind, ask.value)
         if onset_s + call.takes_s(ask) + 2.2 > call.length_s:
             return False
+        if interrupts:
+            call.cut_agent(onset_s + call.between(CUT_S))
+            call.quiet_from_s = onset_s
+        reply = reply_to(r, persona, ask.kind, ask.value)
         end_s = call.ask(ask, reply, onset_s)
         spoke = call.agent_says(reply, end_s + call.between(ANSWER_S))
         may_interrupt = ask.kind != "bye"
