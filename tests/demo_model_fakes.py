@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from examples.demo_model.lm.batches import AgentCodes, Assembler, Utterances, encode_agents
+from examples.demo_model.lm.agents import AgentCodes, Utterances, encode_agents
+from examples.demo_model.lm.batches import Assembler
 from livekit_personaplex.audio import FRAME_SAMPLES
 
 LIVE_FRAMES = 24
@@ -19,6 +20,7 @@ ASK, NAME_IS = 10, 11
 @dataclass(frozen=True)
 class FakePlacement:
     utterance: int
+    other: int
     frame: int
     end_frame: int
 
@@ -87,7 +89,7 @@ def plan_fake_call(draw: np.random.Generator, held: bool) -> FakePlan:
     heard[at - 3] = ASK
     text[at - 1], text[at], text[at + 1] = 0, NAME_IS, name
     fact[at + 1] = True
-    agent = [FakePlacement(int(draw.integers(3)), at, at + 4)]
+    agent = [FakePlacement(int(draw.integers(3)), int(draw.integers(3)), at, at + 4)]
     return FakePlan(
         f"4 5 {name}", 5, LIVE_FRAMES, [(3, 2 * FRAME_SAMPLES)], text, heard, fact, agent
     )

@@ -106,11 +106,22 @@ def test_agent_utterances_are_apart_and_within_the_call(
             ends = placed.end_frame
 
 
+def test_beside_each_sentence_there_is_another_one_of_its_form(
+    bank: Bank, tokens: SentencePieceProcessor
+) -> None:
+    pairs = [(p.utterance, p.other) for plan in plans(bank, tokens) for p in plan.agent]
+    for pair in pairs:
+        assert len({bank.keys[u].partition("/")[0] for u in pair}) == 1
+        assert len({int(bank.speaker[u]) for u in pair}) == 1
+    assert sum(mine != other for mine, other in pairs) > len(pairs) / 2
+
+
 def test_agents_answer_soon_and_stop_when_interrupted(
     bank: Bank, tokens: SentencePieceProcessor
 ) -> None:
     cuts = 0
-    for plan in plans(bank, tokens):
+    # in short calls there is often no time left for the interruption
+    for plan in plans(bank, tokens) + plans(bank, tokens, frames=130):
         starts = np.array([p.frame * 0.08 for p in plan.agent])
         for question in plan.questions:
             after = starts[starts > question.end_s] - question.end_s

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from examples.demo_model.lm.batches import TAIL_FRAMES
+from examples.demo_model.lm.agents import TAIL_FRAMES
 from examples.demo_model.lm.columns import AGENT, USER
 from examples.demo_model.lm.layers import TrainingLm
 from examples.demo_model.lm.losses import (
@@ -49,10 +49,14 @@ SIZES = Sizes(
 )
 
 
-def make_batch(count: int = 4, *, silent_share: float = 0.0, seed: int = 0) -> Batch:
+def make_batch(
+    count: int = 4, *, silent_share: float = 0.0, seed: int = 0, is_own: bool | None = False
+) -> Batch:
     draw = np.random.default_rng(seed)
     plans = [plan_fake_call(draw, False) for _ in range(count)]
-    return fake_assembler().assemble(plans, torch.Generator(), silent_share=silent_share)
+    return fake_assembler().assemble(
+        plans, torch.Generator(), silent_share=silent_share, is_own=is_own
+    )
 
 
 def plan_without_caller(agent: list[FakePlacement]) -> FakePlan:
@@ -73,8 +77,8 @@ def test_an_utterance_has_the_same_codes_wherever_it_is_said() -> None:
     assembler = fake_assembler()
     first = 4 + 12 + 3
     for frame in (0, 7):
-        plan = plan_without_caller([FakePlacement(1, frame, frame + 4)])
-        batch = assembler.assemble([plan], torch.Generator())
+        plan = plan_without_caller([FakePlacement(1, 2, frame, frame + 4)])
+        batch = assembler.assemble([plan], torch.Generator(), is_own=True)
         # codebook 0 has no delay, the others are one column late
         at = first + frame
         start = codes.start[1]
@@ -84,11 +88,52 @@ def test_an_utterance_has_the_same_codes_wherever_it_is_said() -> None:
 
 
 def test_a_cut_utterance_ends_in_silence_at_once() -> None:
-    plan = plan_without_caller([FakePlacement(2, 5, 7)])
-    batch = fake_assembler().assemble([plan], torch.Generator())
-    codes = batch.columns[0, 1, 4 + 12 + 3 :]
-    is_silence = codes[:LIVE_FRAMES] == SILENCE_CODES[0]
-    assert (~is_silence).nonzero().flatten().tolist() == [5, 6]
+    plan = plan_without_caller([FakePlacement(2, 1, 5, 7)])
+    for is_own in (True, False):
+        batch = fake_assembler().assemble([plan], torch.Generator(), is_own=is_own)
+        codes = batch.columns[0, 1, 4 + 12 + 3 :]
+        is_silence = codes[:LIVE_FRAMES] == SILENCE_CODES[0]
+        assert (~is_silence).nonzero().flatten().tolist() == [5, 6]
+
+
+def test_facts_are_judged_where_the_sound_is_another_sentences_and_codes_where_it_is_its_own() -> (
+    None
+):
+    sounds = fake_utterances()
+    codes = fake_codes(sounds)
+    plan = plan_fake_call(np.random.default_rng(0), False)
+    plan.agent = [FakePlacement(1, 2, 7, 11)]
+    batch = fake_assembler().assemble([plan] * 6, torch.Generator())
+    first = 4 + 12 + 3
+    live = slice(first, first + LIVE_FRAMES)
+    for row in range(6):
+        is_own = row in (2, 5)
+        role = batch.role[row, live]
+        assert bool((role < MUTE).all()) == is_own
+        assert bool((role % MUTE == FACT).any()) != is_own
+        start = codes.start[1 if is_own else 2]
+        said = codes.codes[0, start : start + 4]
+        assert torch.equal(batch.columns[row, 1, first + 7 : first + 11], said)
+    assert torch.equal(batch.columns[0, 0], batch.columns[2, 0])
+
+
+def test_the_line_echoes_the_sound_that_the_agent_has() -> None:
+    def echo(
+        track: torch.Tensor, generator: torch.Generator, leak: torch.Tensor | None
+    ) -> torch.Tensor:
+        assert leak is not None
+        return leak
+
+    plan = plan_without_caller([FakePlacement(1, 2, 7, 11)])
+    assembler = replace(fake_assembler(), line=echo)
+    own, other = (
+        assembler.assemble([plan], torch.Generator(), is_own=is_own).columns[0]
+        for is_own in (True, False)
+    )
+    at = slice(4 + 12 + 3 + 7, 4 + 12 + 3 + 11)
+    for columns in (own, other):
+        assert torch.equal(columns[USER][0, at], columns[AGENT][0, at])
+    assert not torch.equal(own[USER][0, at], other[USER][0, at])
 
 
 def test_the_caller_is_heard_where_he_speaks() -> None:
@@ -101,19 +146,19 @@ def test_the_caller_is_heard_where_he_speaks() -> None:
 
 def test_roles_begin_with_the_first_live_column_and_mark_facts() -> None:
     plan = plan_fake_call(np.random.default_rng(0), False)
-    batch = fake_assembler().assemble([plan], torch.Generator())
+    batch = fake_assembler().assemble([plan], torch.Generator(), is_own=False)
     role = batch.role[0]
     first = 4 + 12 + 3
     assert (role[:first] == PROMPT).all()
     assert (role[first : first + LIVE_FRAMES] != PROMPT).all()
     assert (role[first + LIVE_FRAMES :] == PROMPT).all()
-    fact = (role == FACT).nonzero().flatten()
+    fact = (role == FACT + MUTE).nonzero().flatten()
     assert batch.columns[0, 0, fact].tolist() == [int(plan.persona.split()[-1])]
 
 
 def test_a_silent_call_is_read_and_what_is_read_is_not_judged() -> None:
     batch = make_batch(4, silent_share=0.5)
-    is_read = batch.role == READ
+    is_read = batch.role % MUTE == READ
     assert is_read.sum(1).tolist() == [1, 1, 0, 0]
     assert (batch.columns[:, 0][is_read] == ASK).all()
     user = batch.columns[:2, USER]
@@ -129,8 +174,7 @@ def test_scrambled_facts_are_the_same_in_persona_and_answer_and_have_no_sound() 
     assembler = replace(fake_assembler(), scrambler=scrambler)
     draw = np.random.default_rng(0)
     batch = assembler.assemble(plans, torch.Generator(), silent_share=1.0, scramble=draw)
-    assert (batch.role.max(1).values >= MUTE).tolist() == [False, False, False, True] * 2
-    is_fact = batch.role % MUTE == FACT
+    is_fact = (batch.role % MUTE == FACT) | (batch.columns[:, 0] >= 20) & (batch.role > PROMPT)
     said = batch.columns[:, 0][is_fact].tolist()
     named = [int(plan.persona.split()[-1]) for plan in plans]
     assert said[:3] + said[4:7] == named[:3] + named[4:7]
@@ -143,7 +187,7 @@ def test_scrambled_facts_are_the_same_in_persona_and_answer_and_have_no_sound() 
 
 
 def test_the_sound_of_muted_columns_costs_nothing() -> None:
-    batch = make_batch(2)
+    batch = make_batch(2, is_own=True)
     muted = Batch(batch.columns, batch.heard, batch.role + MUTE * (batch.role > PROMPT))
     loss = loss_of(muted)
     assert loss[6:].tolist() == [0.0, 0.0, 0.0]
@@ -188,7 +232,7 @@ def loss_of(batch: Batch) -> torch.Tensor:
 
 
 def test_targets_outside_the_live_part_cost_nothing() -> None:
-    batch = make_batch()
+    batch = make_batch(is_own=True)
     changed = batch.columns.clone()
     after = (batch.role[:, :-1] > PROMPT) & (batch.role[:, 1:] == PROMPT)
     after = torch.nn.functional.pad(after, (1, 0))
@@ -197,7 +241,7 @@ def test_targets_outside_the_live_part_cost_nothing() -> None:
 
 
 def test_the_first_live_columns_late_codes_cost_nothing_and_its_text_does() -> None:
-    batch = make_batch(1)
+    batch = make_batch(1, is_own=True)
     first = int((batch.role[0] > PROMPT).nonzero()[0])
     only = torch.where(torch.arange(LENGTH) == first, batch.role, PROMPT)
     alone = Batch(batch.columns, batch.heard, only)
@@ -215,7 +259,7 @@ def test_whole_facts_are_counted_piece_by_piece() -> None:
     counts = judge(net, batch, dtype=torch.float32)
     assert counts[1] == 2 and counts[3] == 2
     # a fact of two pieces counts as one
-    role = torch.where((batch.role == LIVE) & (batch.columns[:, 0] == 11), FACT, batch.role)
+    role = torch.where((batch.role % MUTE == LIVE) & (batch.columns[:, 0] == 11), FACT, batch.role)
     counts = judge(net, Batch(batch.columns, batch.heard, role), dtype=torch.float32)
     assert counts[1] == 2 and counts[3] == 4
 
@@ -285,7 +329,7 @@ def test_agent_rows_of_prompts_hold_the_voice() -> None:
 
 
 def test_half_precision_changes_the_loss_little() -> None:
-    batch = make_batch(3)
+    batch = make_batch(3, is_own=None)
     torch.manual_seed(0)
     net = TrainingLm(SIZES)
     losses = []

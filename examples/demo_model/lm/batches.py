@@ -1,9 +1,13 @@
 """From call plans to training columns, on the device: every call is put together anew.
 
-An agent's utterance has the same codes wherever it is said, so it is encoded once, after silence;
-a caller's line is made for each call and encoded as a stream of its own, as in the product.
+A caller's line is made for each call and encoded as a stream of its own, as in the product.
 
-Legend: B calls, T columns, L live frames, K code columns of all agent utterances.
+No two utterances have the same codes, so the first codes of one give away how it ends: a model that
+hears them learns every sentence by heart and looks nothing up. In most calls the agent therefore
+has the sound of *another* sentence of the same form, and only there the text of facts is judged;
+in the rest it has its own, and only there codes are.
+
+Legend: B calls, T columns, L live frames.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from examples.demo_model.device_copy import to_device
+from examples.demo_model.lm.agents import SILENCE_COLUMN, AgentCodes, Encode, Utterances
 from examples.demo_model.lm.columns import AGENT, NUM_ROWS, USER, delay_frames, prompt_length
 from examples.demo_model.lm.losses import FACT, LIVE, MUTE, PROMPT, READ, Batch
 from examples.demo_model.lm.plans import PlanLike
@@ -27,96 +32,11 @@ from livekit_personaplex.model.prompt import (
     tag_persona,
 )
 
-Encode = Callable[[torch.Tensor], torch.Tensor]
-"""Codec: ``[B, 1, n * 1920] float32`` to ``[B, 8, n]`` codes."""
 Line = Callable[[torch.Tensor, torch.Generator, torch.Tensor | None], torch.Tensor]
 """A caller's line: track ``[B, N]``, generator and the agent's track to the track that arrives."""
-TAIL_FRAMES = 4
+_OWN_EVERY = 3
+"""One call in so many has the agent's own sound."""
 _SCRAMBLED_EVERY = 4
-_SILENCE = 0
-"""Code column that holds the silence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Utterances:
-    """The bank's sound on the device.
-
-    Attributes:
-        audio: ``[samples] int16``.
-        start: First sample of each utterance.
-        frames: Length of each in frames.
-    """
-
-    audio: torch.Tensor
-    start: NDArray[np.int64]
-    frames: NDArray[np.int32]
-
-    def samples(self, utterance: int, num_frames: int | None = None) -> torch.Tensor:
-        """``[n * 1920] float32`` of an utterance, or of its first frames."""
-        count = int(self.frames[utterance]) if num_frames is None else num_frames
-        first = int(self.start[utterance])
-        return self.audio[first : first + count * FRAME_SAMPLES].float() / 32768.0
-
-
-@dataclass(frozen=True, slots=True)
-class AgentCodes:
-    """Codes of all that agents say; the first column is the silence.
-
-    Attributes:
-        codes: ``[8, K] int16`` on the device.
-        start: Utterance to its first column.
-        frames: Utterance to its number of columns, the tail of silence included.
-    """
-
-    codes: torch.Tensor
-    start: dict[int, int]
-    frames: dict[int, int]
-
-
-@torch.no_grad()
-def encode_agents(
-    sounds: Utterances,
-    spoken: Sequence[int],
-    prompts: dict[int, torch.Tensor],
-    encode: Encode,
-    *,
-    lead_frames: int,
-    at_once: int = 64,
-) -> AgentCodes:
-    """Encode every agent utterance once.
-
-    Args:
-        sounds: The bank.
-        spoken: Utterances, encoded after ``lead_frames`` of silence and with a tail of silence.
-        prompts: Voice prompts by utterance, ``[n * 1920] float32`` as loud as the product makes
-            them; encoded from the start of a stream.
-        encode: The codec.
-        lead_frames: More than the codec's window.
-        at_once: Utterances of one batch.
-    """
-    device = sounds.audio.device
-    columns = [torch.tensor(SILENCE_CODES, device=device).unsqueeze(1).short()]
-    start, frames, total = {}, {}, 1
-    for utterance, samples in prompts.items():
-        columns.append(encode(samples.view(1, 1, -1))[0].short())
-        start[utterance], frames[utterance] = total, columns[-1].shape[1]
-        total += frames[utterance]
-    ordered = sorted(spoken, key=lambda utterance: int(sounds.frames[utterance]))
-    for first in range(0, len(ordered), at_once):
-        group = ordered[first : first + at_once]
-        length = lead_frames + int(sounds.frames[group[-1]]) + TAIL_FRAMES
-        track = torch.zeros(len(group), length * FRAME_SAMPLES, device=device)
-        for row, utterance in enumerate(group):
-            samples = sounds.samples(utterance)
-            begin = lead_frames * FRAME_SAMPLES
-            track[row, begin : begin + len(samples)] = samples
-        codes = encode(track.unsqueeze(1)).short()
-        for row, utterance in enumerate(group):
-            count = int(sounds.frames[utterance]) + TAIL_FRAMES
-            columns.append(codes[row, :, lead_frames : lead_frames + count])
-            start[utterance], frames[utterance] = total, count
-            total += count
-    return AgentCodes(torch.cat(columns, 1), start, frames)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +78,7 @@ class Assembler:
         *,
         silent_share: float = 0.0,
         scramble: np.random.Generator | None = None,
+        is_own: bool | None = None,
     ) -> Batch:
         """Make columns of calls; those that are too long are left out.
 
@@ -167,6 +88,7 @@ class Assembler:
             silent_share: Calls in which the caller's words stand in the text row instead of being
                 heard: the persona must be read all the same, and reading is learnt early so.
             scramble: Draws what facts become in every fourth silent call; None: in no call.
+            is_own: Whether the agent has its own sound; None: in every third call.
         """
         personas = [self.tokenize(tag_persona(plan.persona)) for plan in plans]
         kept = [
@@ -177,14 +99,16 @@ class Assembler:
         rows = _Rows.create(len(kept), self.length)
         spoken = []
         for index, (plan, persona) in enumerate(kept):
+            own = index % _OWN_EVERY == _OWN_EVERY - 1 if is_own is None else is_own
+            self._write(rows, index, plan, persona)
             if index >= silent_share * len(kept) or (plan.heard < 0).any():
-                self._write(rows, index, plan, persona)
-                self._write_agent(rows, index, plan)
                 spoken.append(index)
             else:
-                self._write(rows, index, plan, persona)
-                is_scrambled = index % _SCRAMBLED_EVERY == _SCRAMBLED_EVERY - 1
-                self._silence(rows, index, plan, scramble if is_scrambled else None)
+                self._read(rows, index, plan)
+                if scramble is not None and index % _SCRAMBLED_EVERY == _SCRAMBLED_EVERY - 1:
+                    self._scramble(rows, index, plan, scramble)
+                    continue
+            self._write_agent(rows, index, plan, is_own=own)
         return self._columns(rows, [plan for plan, _ in kept], spoken, generator)
 
     def _write(self, rows: "_Rows", index: int, plan: PlanLike, persona: list[int]) -> None:
@@ -199,20 +123,24 @@ class Assembler:
         rows.heard[index, live] = plan.heard
         rows.role[index, live] = np.where(plan.fact & (plan.text > PAD_TOKEN), FACT, LIVE)
 
-    def _write_agent(self, rows: "_Rows", index: int, plan: PlanLike) -> None:
-        """Lay out what the agent says."""
+    def _write_agent(self, rows: "_Rows", index: int, plan: PlanLike, *, is_own: bool) -> None:
+        """Lay out what the agent says, and what of it is judged."""
         first = int(rows.first[index])
         for placed in plan.agent:
-            count = self.agents.frames[placed.utterance]
-            natural = placed.frame + count - TAIL_FRAMES
-            end = placed.frame + count if placed.end_frame >= natural else placed.end_frame
-            end = min(end, plan.frames)
-            codes = np.arange(end - placed.frame) + self.agents.start[placed.utterance]
+            sound = placed.utterance if is_own else placed.other
+            natural = placed.frame + int(self.sounds.frames[placed.utterance])
+            cut = placed.end_frame if placed.end_frame < natural else plan.frames
+            end = min(placed.frame + self.agents.frames[sound], cut, plan.frames)
+            codes = np.arange(end - placed.frame) + self.agents.start[sound]
             rows.source[index, first + placed.frame : first + end] = codes
+        rows.is_own[index] = is_own
+        role = rows.role[index]
+        if is_own:
+            role[role == FACT] = READ
+        else:
+            role[first : first + plan.frames] += MUTE
 
-    def _silence(
-        self, rows: "_Rows", index: int, plan: PlanLike, scramble: np.random.Generator | None
-    ) -> None:
+    def _read(self, rows: "_Rows", index: int, plan: PlanLike) -> None:
         """Write the caller's words into the text row, where the agent has none."""
         first = int(rows.first[index])
         live = slice(first, first + plan.frames)
@@ -220,13 +148,17 @@ class Assembler:
         rows.text[index, live] = np.where(is_read, plan.heard, plan.text)
         rows.role[index, live] = np.where(is_read, READ, rows.role[index, live])
         rows.heard[index, live] = -1
-        if scramble is None or self.scrambler is None:
-            self._write_agent(rows, index, plan)
-            return
+
+    def _scramble(
+        self, rows: "_Rows", index: int, plan: PlanLike, draw: np.random.Generator
+    ) -> None:
+        """Let pieces of facts stand for others; what nobody has said has no sound."""
+        assert self.scrambler is not None, "a scrambler is needed"
         text, role = rows.text[index], rows.role[index]
-        table = self.scrambler.draw(text[role == FACT].tolist(), scramble)
+        table = self.scrambler.draw(text[role == FACT].tolist(), draw)
         rows.text[index] = table[text]
-        rows.role[index, live] += MUTE
+        first = int(rows.first[index])
+        role[first : first + plan.frames] += MUTE
 
     def _columns(
         self,
@@ -249,29 +181,35 @@ class Assembler:
         is_live = (steps >= first.unsqueeze(1)).unsqueeze(1)
         user = torch.where(is_live, silence[None, :, None], sine[None, :, None])
         for group in range(0, len(spoken), self.at_once):
-            heard_calls = [plans[index] for index in spoken[group : group + self.at_once]]
-            members = to_device(np.array(spoken[group : group + self.at_once]), device)
-            codes = self._hear(heard_calls, generator)
+            of_group = spoken[group : group + self.at_once]
+            members = to_device(np.array(of_group), device)
+            calls = [(plans[index], bool(rows.is_own[index])) for index in of_group]
+            codes = self._hear(calls, generator)
             at = (steps - first[members].unsqueeze(1)).clamp(0, codes.shape[2] - 1)
             placed = codes.gather(2, at.unsqueeze(1).expand(-1, codes.shape[1], -1))
             user[members] = torch.where(is_live[members], placed, user[members])
         frames[:, USER] = user
         return Batch(delay_frames(frames, self.text_card), heard, role)
 
-    def _hear(self, plans: list[PlanLike], generator: torch.Generator) -> torch.Tensor:
-        """Make the callers' tracks and encode them: ``[B, 8, L] int16``."""
+    def _hear(self, calls: list[tuple[PlanLike, bool]], generator: torch.Generator) -> torch.Tensor:
+        """Make the callers' tracks and encode them: ``[B, 8, L] int16``.
+
+        Args:
+            calls: Plans, and whether the agent has its own sound, which the line may echo.
+            generator: Of the device.
+        """
         device = self.sounds.audio.device
-        length = plans[0].frames * FRAME_SAMPLES
-        track = torch.zeros(len(plans), length, device=device)
-        leak = torch.zeros(len(plans), length, device=device)
-        for row, plan in enumerate(plans):
+        length = calls[0][0].frames * FRAME_SAMPLES
+        track = torch.zeros(len(calls), length, device=device)
+        leak = torch.zeros(len(calls), length, device=device)
+        for row, (plan, is_own) in enumerate(calls):
             assert plan.frames * FRAME_SAMPLES == length, "the calls differ in length"
             for utterance, sample in plan.caller:
                 _add(track[row], self.sounds.samples(utterance), sample)
             for placed in plan.agent:
-                natural = int(self.sounds.frames[placed.utterance])
-                count = min(natural, placed.end_frame - placed.frame)
-                samples = self.sounds.samples(placed.utterance, count)
+                sound = placed.utterance if is_own else placed.other
+                count = min(int(self.sounds.frames[sound]), placed.end_frame - placed.frame)
+                samples = self.sounds.samples(sound, count)
                 _add(leak[row], samples, placed.frame * FRAME_SAMPLES)
         heard = self.line(track, generator, leak).clamp(-1.0, 1.0)
         return self.encode(heard.unsqueeze(1)).short()
@@ -279,23 +217,25 @@ class Assembler:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One batch on the host, all ``[B, T]`` but ``first`` ``[B]``."""
+    """One batch on the host, all ``[B, T]`` but ``first`` and ``is_own`` ``[B]``."""
 
     text: NDArray[np.int16]
     source: NDArray[np.int64]
     heard: NDArray[np.int16]
     role: NDArray[np.int8]
     first: NDArray[np.int64]
+    is_own: NDArray[np.bool_]
 
     @staticmethod
     def create(calls: int, length: int) -> "_Rows":
         shape = (calls, length)
         return _Rows(
             text=np.full(shape, PAD_TOKEN, np.int16),
-            source=np.full(shape, _SILENCE, np.int64),
+            source=np.full(shape, SILENCE_COLUMN, np.int64),
             heard=np.full(shape, -1, np.int16),
             role=np.full(shape, PROMPT, np.int8),
             first=np.zeros(calls, np.int64),
+            is_own=np.zeros(calls, np.bool_),
         )
 
 

@@ -48,7 +48,7 @@ class LossWeights:
     word: float = 1.5
     fact: float = 5.0
     codebooks: tuple[float, ...] = (1.0, 0.3, 0.2, 0.15, 0.12, 0.1, 0.1, 0.1)
-    depth_share: float = 0.36
+    depth_share: float = 0.22
     loud_first: float = 0.8
     agent_noise: float = 0.015
     user_noise: float = 0.03

@@ -23,6 +23,10 @@ class PlacementLike(Protocol):
         """Its number in the bank."""
 
     @property
+    def other(self) -> int:
+        """An utterance of the same form."""
+
+    @property
     def frame(self) -> int:
         """First frame."""
 

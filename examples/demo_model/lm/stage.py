@@ -82,7 +82,7 @@ def judged_calls(
         generator = torch.Generator(device).manual_seed(77)
         size = shop.assembler.at_once
         batches[name] = [
-            shop.assembler.assemble(plans[first : first + size], generator)
+            shop.assembler.assemble(plans[first : first + size], generator, is_own=False)
             for first in range(0, count, size)
         ]
     return batches

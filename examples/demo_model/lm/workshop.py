@@ -11,7 +11,8 @@ import torch
 
 from examples.demo_model.bank.bank import Bank
 from examples.demo_model.codec.mimi import FILE_NAME, Mimi
-from examples.demo_model.lm.batches import AgentCodes, Assembler, Utterances, encode_agents
+from examples.demo_model.lm.agents import AgentCodes, Utterances, encode_agents
+from examples.demo_model.lm.batches import Assembler
 from examples.demo_model.lm.plans import PlanLike, Planner
 from examples.demo_model.lm.scramble import Scrambler
 from examples.demo_model.sizes import SIZES, Sizes

@@ -31,9 +31,13 @@ _HEARD_TAIL_FRAMES = 8
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """An agent's utterance in the call; an ``end_frame`` before its natural end cuts it."""
+    """An agent's utterance in the call; an ``end_frame`` before its natural end cuts it.
+
+    ``other`` is one of the same form and voice, with other facts if there are any.
+    """
 
     utterance: int
+    other: int
     frame: int
     end_frame: int
 
@@ -108,6 +112,7 @@ class Planner:
     _pools: dict[tuple[int, bool], Pools] = field(default_factory=dict)
     _prompts: dict[int, list[int]] = field(default_factory=dict)
     _asks: dict[tuple[int, bool], list[Ask]] = field(default_factory=dict)
+    _forms: dict[int, dict[str, list[int]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """List the agents."""
@@ -159,6 +164,15 @@ class Planner:
             said = self.bank.by_speaker[voice]
             made = self._prompts[voice] = [i for k, i in said.items() if k.startswith("prompt/")]
         return made
+
+    def of_form(self, voice: int, key: str) -> list[int]:
+        """An agent's utterances of the form that a key has, its own one among them."""
+        forms = self._forms.get(voice)
+        if forms is None:
+            forms = self._forms[voice] = {}
+            for said, utterance in self.bank.by_speaker[voice].items():
+                forms.setdefault(said.partition("/")[0], []).append(utterance)
+        return forms[key.partition("/")[0]]
 
     def asks(self, caller: int, held: bool) -> list[Ask]:
         """What a caller can ask in trained words, or in held ones."""

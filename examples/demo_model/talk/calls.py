@@ -1,6 +1,7 @@
 """How a call goes: who begins, what is asked, interruptions, murmurs, silences."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from sentencepiece import SentencePieceProcessor
@@ -70,7 +71,9 @@ class _Call:
             end = frame + int(self.bank.frames[utterance])
             if frame >= self.frames:
                 break
-            self.agent.append(Placement(utterance, frame, min(end, self.frames)))
+            others = self.plans.of_form(self.voice, key)
+            other = others[self.r.integers(len(others))]
+            self.agent.append(Placement(utterance, other, frame, min(end, self.frames)))
             end_s = frame / FRAMES_A_SECOND + float(self.bank.speech_s[utterance, 1])
             frame = end + SENTENCE_GAP_FRAMES
         self.quiet_from_s = max(self.quiet_from_s, end_s)
@@ -80,9 +83,7 @@ class _Call:
         """Let the agent stop at a time, and say nothing of what would come after."""
         cut = math.ceil(at_s * FRAMES_A_SECOND)
         self.agent = [
-            Placement(p.utterance, p.frame, min(p.end_frame, cut))
-            for p in self.agent
-            if p.frame < cut
+            replace(p, end_frame=min(p.end_frame, cut)) for p in self.agent if p.frame < cut
         ]
 
     def caller_says(self, utterance: int, onset_s: float) -> float:
