@@ -35,6 +35,7 @@ class FakePlan:
     heard: NDArray[np.int16]
     fact: NDArray[np.bool_]
     agent: list[FakePlacement] = field(default_factory=list)
+    pace: float = 1.0
 
 
 def fake_utterances(count: int = 6, frames: int = 4) -> Utterances:

@@ -13,7 +13,7 @@ from examples.demo_model.bank.sayings import sayings
 from examples.demo_model.speech.utterance import LABEL, Utterance, Word
 from examples.demo_model.speech.voices import AGENT, AGENTS, CALLER, Speaker
 from examples.demo_model.talk.call_rows import UNKNOWN, CallPlan, parse
-from examples.demo_model.talk.calls import plan_call, plan_exam
+from examples.demo_model.talk.calls import PACE, plan_call, plan_exam
 from examples.demo_model.talk.domain import agent_keys, sentence, small_pools, text_of
 from examples.demo_model.talk.pools import HELD_WORDS
 from examples.demo_model.tokens import FILE, train
@@ -191,9 +191,19 @@ def test_heard_words_come_after_they_are_spoken(bank: Bank, tokens: SentencePiec
         utterance, sample = plan.caller[0] if plan.caller else (None, 0)
         if utterance is not None:
             word = bank.words[utterance][0]
-            frame = int(sample / FRAME_SAMPLES + word.off_s * 12.5) + 2
+            frame = int(sample / FRAME_SAMPLES + word.off_s * 12.5 / plan.pace) + 2
             assert plan.heard[frame] == tokens.encode(word.written)[0]
             assert (plan.heard[:frame] == PAD).all()
+
+
+def test_callers_of_training_speak_slower_and_faster_and_those_of_exams_as_they_are(
+    bank: Bank, tokens: SentencePieceProcessor
+) -> None:
+    paces = [plan.pace for plan in plans(bank, tokens)]
+    assert PACE[0] <= min(paces) < 0.9 and 1.1 < max(paces) <= PACE[1]
+    caller = bank.speakers_of(CALLER, held=True)[0]
+    draw = np.random.default_rng(0)
+    assert plan_exam(draw, bank, tokens, FRAMES, held=True, caller=caller).pace == 1.0
 
 
 def test_an_exam_asks_for_facts_at_even_times(bank: Bank, tokens: SentencePieceProcessor) -> None:

@@ -144,6 +144,14 @@ def test_the_caller_is_heard_where_he_speaks() -> None:
     assert loud.nonzero().flatten().tolist() == [2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(("pace", "frames"), [(2.0, [2, 3]), (0.8, [2, 3, 4, 5, 6])])
+def test_a_caller_is_heard_as_fast_as_he_is_played(pace: float, frames: list[int]) -> None:
+    plan = replace(plan_fake_call(np.random.default_rng(0), False), pace=pace)
+    batch = fake_assembler().assemble([plan], torch.Generator())
+    user = batch.columns[0, USER][0, 4 + 12 + 3 :]
+    assert (user[:LIVE_FRAMES] > 10).nonzero().flatten().tolist() == frames
+
+
 def test_roles_begin_with_the_first_live_column_and_mark_facts() -> None:
     plan = plan_fake_call(np.random.default_rng(0), False)
     batch = fake_assembler().assemble([plan], torch.Generator(), is_own=False)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from examples.demo_model.device_copy import to_device
@@ -205,7 +206,7 @@ class Assembler:
         for row, (plan, is_own) in enumerate(calls):
             assert plan.frames * FRAME_SAMPLES == length, "the calls differ in length"
             for utterance, sample in plan.caller:
-                _add(track[row], self.sounds.samples(utterance), sample)
+                _add(track[row], _played(self.sounds.samples(utterance), plan.pace), sample)
             for placed in plan.agent:
                 sound = placed.utterance if is_own else placed.other
                 count = min(int(self.sounds.frames[sound]), placed.end_frame - placed.frame)
@@ -237,6 +238,14 @@ class _Rows:
             first=np.zeros(calls, np.int64),
             is_own=np.zeros(calls, np.bool_),
         )
+
+
+def _played(samples: torch.Tensor, pace: float) -> torch.Tensor:
+    """``[n]`` to ``[n / pace]``."""
+    if pace == 1.0:
+        return samples
+    count = int(len(samples) / pace)
+    return F.interpolate(samples.view(1, 1, -1), size=count, mode="linear").view(-1)
 
 
 def _add(track: torch.Tensor, samples: torch.Tensor, at: int) -> None:

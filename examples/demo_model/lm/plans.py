@@ -45,6 +45,7 @@ class PlanLike(Protocol):
     text: NDArray[np.int16]
     heard: NDArray[np.int16]
     fact: NDArray[np.bool_]
+    pace: float
 
     @property
     def agent(self) -> Sequence[PlacementLike]:

@@ -75,6 +75,7 @@ class CallPlan:
         fact: ``[frames] bool`` text pieces that depend on the persona.
         questions: What is asked.
         speaker: The caller.
+        pace: How fast his utterances are played.
     """
 
     persona: str
@@ -88,6 +89,7 @@ class CallPlan:
     fact: NDArray[np.bool_]
     questions: list[Question]
     speaker: int = -1
+    pace: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,12 @@ class Planner:
         return made
 
     def row(
-        self, placed: list[tuple[int, float, int]], frames: int, *, is_heard: bool
+        self,
+        placed: list[tuple[int, float, int]],
+        frames: int,
+        *,
+        is_heard: bool,
+        pace: float = 1.0,
     ) -> tuple[NDArray[np.int16], NDArray[np.bool_]]:
         """Write a row of text: each word's pieces near the time at which it is said.
 
@@ -197,6 +204,7 @@ class Planner:
             placed: Utterances, when they begin and the frame at which they are cut, in frames.
             frames: Length of the row.
             is_heard: The caller's words, after their ends; else the agent's, before their onsets.
+            pace: How fast the utterances are played.
 
         Returns:
             The row, and which of its pieces are facts.
@@ -212,7 +220,9 @@ class Planner:
                 continue
             for on, off, ids, is_fact in words:
                 wanted = (
-                    int(begin + off) + HEARD_FRAMES if is_heard else int(begin + on) - LEAD_FRAMES
+                    int(begin + off / pace) + HEARD_FRAMES
+                    if is_heard
+                    else int(begin + on / pace) - LEAD_FRAMES
                 )
                 at = max(wanted, free)
                 end = min(at + len(ids), frames if is_heard else min(cut, frames))

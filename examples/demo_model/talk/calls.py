@@ -37,6 +37,8 @@ SENTENCE_GAP_FRAMES = 3
 ANSWER_S = (0.28, 0.5)
 CUT_S = (0.30, 0.42)
 STILL_THERE_S = (7.0, 7.6)
+PACE = (0.88, 1.12)
+"""A caller is played slower or faster, his pitch and formants with it: so he is many voices."""
 _MAIN_VOICE, _CHAT_SHARE, _SHORT_SHARE = 0.65, 0.25, 0.5
 _AGENT_FIRST, _BARGE_IN, _MURMUR, _QUIET, _UNKNOWN = 0.7, 0.16, 0.16, 0.14, 0.05
 _BYE, _MOST_QUESTIONS = 0.12, 8
@@ -47,10 +49,16 @@ class _Call:
     """One call while it is planned; times are seconds from its start."""
 
     def __init__(
-        self, r: np.random.Generator, plans: Planner, frames: int, voice: int, caller: int
+        self,
+        r: np.random.Generator,
+        plans: Planner,
+        frames: int,
+        voice: int,
+        caller: int,
+        pace: float = 1.0,
     ) -> None:
         self.r, self.plans, self.bank, self.frames = r, plans, plans.bank, frames
-        self.voice, self.caller = voice, caller
+        self.voice, self.caller, self.pace = voice, caller, pace
         self.length_s = frames / FRAMES_A_SECOND
         self.agent: list[Placement] = []
         self.spoken: list[tuple[int, int]] = []
@@ -88,7 +96,7 @@ class _Call:
 
     def caller_says(self, utterance: int, onset_s: float) -> float:
         """Let the caller's speech begin at a time; give when it ends."""
-        begins, ends = self.bank.speech_s[utterance]
+        begins, ends = self.bank.speech_s[utterance] / self.pace
         sample = max(0, int((onset_s - float(begins)) * SAMPLE_RATE_HZ))
         self.spoken.append((utterance, sample))
         end_s = sample / SAMPLE_RATE_HZ + float(ends)
@@ -103,7 +111,7 @@ class _Call:
 
     def takes_s(self, ask: Ask) -> float:
         """How long a question takes."""
-        begins, ends = self.bank.speech_s[ask.utterance]
+        begins, ends = self.bank.speech_s[ask.utterance] / self.pace
         return float(ends - begins)
 
     def still_there(self) -> None:
@@ -123,8 +131,9 @@ class _Call:
         spoken: list[tuple[int, float, int]] = []
         for utterance, sample in sorted(self.spoken, key=lambda said: said[1]):
             begin = sample / FRAME_SAMPLES
-            spoken.append((utterance, begin, int(begin) + int(self.bank.frames[utterance])))
-        heard, _ = plans.row(spoken, frames, is_heard=True)
+            length = math.ceil(self.bank.frames[utterance] / self.pace)
+            spoken.append((utterance, begin, int(begin) + length))
+        heard, _ = plans.row(spoken, frames, is_heard=True, pace=self.pace)
         prompts = plans.prompts(self.voice)
         return CallPlan(
             persona=persona.text,
@@ -138,6 +147,7 @@ class _Call:
             fact=fact,
             questions=self.questions,
             speaker=self.caller,
+            pace=self.pace,
         )
 
 
@@ -165,7 +175,7 @@ def plan_call(
     if caller is None:
         callers = plans.callers(held)
         caller = callers[r.integers(len(callers))]
-    call = _Call(r, plans, frames, voice, caller)
+    call = _Call(r, plans, frames, voice, caller, pace=float(r.uniform(*PACE)))
     asks = plans.asks(caller, held)
     kind = CHAT if r.random() < _CHAT_SHARE else SERVICE
     wanted, persona = _draw_questions(r, plans, voice, held, kind, asks)
