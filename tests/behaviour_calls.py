@@ -26,7 +26,7 @@ class Call:
         caller: Whole frames of int16.
         asked: Its questions.
         murmur: A "mhm" of the same voice.
-        question: Its first question, as an interruption.
+        interruption: A question that begins plainly.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Call:
     caller: NDArray[np.int16]
     asked: list[Asked]
     murmur: NDArray[np.int16]
-    question: NDArray[np.int16]
+    interruption: NDArray[np.int16]
 
 
 @functools.cache
@@ -72,7 +72,7 @@ def _call(described: dict[str, Any]) -> Call:
         caller=caller,
         asked=asked,
         murmur=cut(described["murmur"]),
-        question=cut(described["caller"][0]["tape"]),
+        interruption=cut(described["interruption"]),
     )
 
 

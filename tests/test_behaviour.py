@@ -125,7 +125,7 @@ def test_answers_come_in_time(table: dict[str, str]) -> None:
 
 def test_the_agent_stops_when_it_is_interrupted(table: dict[str, str]) -> None:
     score = Score()
-    for onset_s, said in disturbed([call.question for call in calls()]):
+    for onset_s, said in disturbed([call.interruption for call in calls()]):
         exam.judge_stop(score, said, onset_s)
     table["stops within 0.5 s"] = str(score)
     assert score.asked >= 4 and score.share >= 0.7
@@ -174,9 +174,9 @@ def test_a_call_past_the_ring_still_takes_turns(table: dict[str, str]) -> None:
     context = core().model.config.temporal_config.context
     ask_s = (context + 60) * FRAME_S
     caller = exam.quiet_caller(ask_s + 8.0, 0)
-    exam.interrupt(caller, call.question, ask_s)
+    exam.interrupt(caller, call.interruption, ask_s)
     (said,) = hold_calls(core(), [replace(request_of(call, 0), caller=caller)])
-    end_s = ask_s + len(call.question) / 24_000
+    end_s = ask_s + len(call.interruption) / 24_000
     before = [line for line in said.lines if line.end_s < ask_s]
     answer = said.words_between(end_s - 0.2, end_s + 4.0)
     table["lines in 4 silent minutes"] = str(len(before))

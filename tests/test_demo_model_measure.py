@@ -127,4 +127,4 @@ def test_recorded_callers_ask_for_facts_of_their_personas() -> None:
         for asked in call.asked:
             assert loud[round(asked.start_s / FRAME_S) : round(asked.end_s / FRAME_S)].any()
         assert not loud[: round(call.asked[0].start_s / FRAME_S) - 2].any()
-        assert len(call.murmur) < 2 * 24_000 and len(call.question) > 8_000
+        assert len(call.murmur) < 2 * 24_000 and len(call.interruption) > 8_000

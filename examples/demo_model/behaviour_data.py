@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from examples.demo_model.bank.bank import Bank
 from examples.demo_model.lm.workshop import open_tokens
-from examples.demo_model.measure import asked_in, callers_of, murmur_of
+from examples.demo_model.measure import asked_in, callers_of, interruption_of, murmur_of
 from examples.demo_model.talk.call_rows import CallPlan
 from examples.demo_model.talk.calls import plan_exam
 from livekit_personaplex.audio import FRAME_SAMPLES, SAMPLE_RATE_HZ
@@ -44,6 +44,12 @@ class Tape:
             self._length += len(self.parts[-1])
         return [self._starts[utterance], int(self._bank.frames[utterance]) * FRAME_SAMPLES]
 
+    def place_speech(self, utterance: int) -> list[int]:
+        """Likewise, from where its speech begins."""
+        first, length = self.place(utterance)
+        skipped = int(self._bank.speech_s[utterance, 0] * SAMPLE_RATE_HZ)
+        return [first + skipped, length - skipped]
+
 
 def describe(bank: Bank, plan: CallPlan, tape: Tape, name: str) -> dict[str, Any]:
     """Give a call as the tests read it."""
@@ -61,7 +67,8 @@ def describe(bank: Bank, plan: CallPlan, tape: Tape, name: str) -> dict[str, Any
             }
             for asked in asked_in(plan)
         ],
-        "murmur": tape.place(murmur_of(bank, plan.speaker)),
+        "murmur": tape.place_speech(murmur_of(bank, plan.speaker)),
+        "interruption": tape.place_speech(interruption_of(bank, plan.speaker)),
     }
 
 

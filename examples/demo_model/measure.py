@@ -25,7 +25,7 @@ from examples.demo_model.measuring.exam import Answers, Asked, Score
 from examples.demo_model.measuring.free_run import Request, Spoken, hold_calls, open_core
 from examples.demo_model.measuring.word_error import distance, normal_words
 from examples.demo_model.speech.voices import CALLER
-from examples.demo_model.talk.call_rows import CallPlan
+from examples.demo_model.talk.call_rows import CallPlan, parse
 from examples.demo_model.talk.calls import plan_exam
 from examples.demo_model.talk.domain import spoken_form
 from examples.demo_model.talk.line import degrade
@@ -45,6 +45,7 @@ GOALS = {
 _EXAM_FRAMES, _GAP_S = 500, 6.5
 _QUIET_S = 24.0
 _WORD_ERROR_LINES = 120
+_NO_INTERRUPTIONS = ("bc", "hello", "how", "thanks", "bye")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -153,15 +154,15 @@ def manners(bench: Bench, calls: int) -> dict[str, Score]:
     for seed, (plan, caller, said) in enumerate(zip(plans, silent, first, strict=True)):
         exam.judge_silence(scores["quiet for a silent caller"], said)
         span = exam.speech_span(said)
-        if not plan.caller or span is None or span[1] - span[0] < exam.ONSET_S + 1.1:
+        if span is None or span[1] - span[0] < exam.ONSET_S + 1.1:
             continue
         onset_s = span[0] + exam.ONSET_S
         for name, utterance in (
-            ("stops when interrupted", plan.caller[0][0]),
+            ("stops when interrupted", interruption_of(bench.bank, plan.speaker)),
             ("goes on through a murmur", murmur_of(bench.bank, plan.speaker)),
         ):
             changed = caller.copy()
-            exam.interrupt(changed, bench.bank.audio_of(utterance), onset_s)
+            exam.interrupt(changed, speech_of(bench.bank, utterance), onset_s)
             again.append((name, onset_s, bench.request(plan, changed, seed)))
     for (name, onset_s, _), said in zip(
         again, hold_calls(bench.core, [request for *_, request in again]), strict=True
@@ -175,6 +176,21 @@ def murmur_of(bank: Bank, speaker: int) -> int:
     """Find a murmur of a caller."""
     said = bank.by_speaker[speaker]
     return next(said[key] for key in said if key.startswith("ask.bc#"))
+
+
+def interruption_of(bank: Bank, speaker: int) -> int:
+    """Find a question of a caller that begins with no "okay", which might be a murmur."""
+    for key, utterance in bank.by_speaker[speaker].items():
+        kind, _, _, suffix = parse(key)
+        if kind not in _NO_INTERRUPTIONS and suffix == "":
+            return utterance
+    raise ValueError(f"speaker {speaker} of the bank asks nothing plainly")
+
+
+def speech_of(bank: Bank, utterance: int) -> NDArray[np.int16]:
+    """Give an utterance from where its speech begins."""
+    begins = int(bank.speech_s[utterance, 0] * SAMPLE_RATE_HZ)
+    return bank.audio_of(utterance)[begins:]
 
 
 def word_error(calls: Sequence[tuple[CallPlan, Spoken]], limit: int) -> float | None:

@@ -21,7 +21,7 @@ _PART_S = FRAME_S / 4
 """Loudness is judged in parts of 20 ms."""
 _QUIET_PARTS = 35
 """More than the pause between two sentences of one reply."""
-_GOES_ON_S = (0.4, 1.0)
+GOES_ON_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,8 @@ def judge_stop(score: Score, said: Spoken, onset_s: float) -> None:
 
 
 def judge_going_on(score: Score, said: Spoken, onset_s: float) -> None:
-    """Count whether the agent went on through a murmur."""
-    first, last = (round((onset_s + s) / _PART_S) for s in _GOES_ON_S)
-    score.add(bool(said.loud()[first:last].mean() > 0.5))
+    """Count whether the agent went on through a murmur; its reply has to be that long."""
+    score.add(silent_from_s(said, onset_s) - onset_s > GOES_ON_S)
 
 
 def judge_silence(score: Score, said: Spoken) -> None:
