@@ -53,7 +53,7 @@ QUESTIONS = {
     "day": """Are you open on {day}? | Are you open {day}? | Can I come on {day}?
         | Is it open on {day}? | Do you work on {day}? | Are you there on {day}?
         | Can I drop by on {day}? | Can I visit you on {day}? | Will you be open on {day}?
-        | Is {day} okay to come? | How about {day}, are you open? | Are you closed on {day}?
+        | Is {day} okay to come? | How about {day}, are you open? | Can I come by on {day}?
         | Could I come in on {day}? | Are you open this {day}? | Do you open on {day}?
         | And on {day}, are you open?""",
     "price": """How much is the {item}? | How much is a {item}? | What does the {item} cost?
@@ -88,7 +88,7 @@ QUESTIONS = {
         | What about parking? | Do you have a parking lot? | Can I park my car there?
         | Can I leave my car there? | Where do I park? | Is parking possible?
         | Do you have a place to park? | Are there parking spaces? | And can I park there?
-        | Does parking cost anything?""",
+        | Do you have free parking?""",
     "live": """Where do you live? | Where are you from? | Which city do you live in?
         | What city are you from? | Where do you come from? | What city do you live in?
         | Where is your home? | What's your city? | In which city do you live?
